@@ -181,6 +181,7 @@ def test_no_result_is_written_over_a_source(
 ) -> None:
     (tmp_path / "kept.cu").write_text("weeks of work")
     one_message(workbench(*command, "kept.cu"), 2, "kept.cu is a source, which would be lost; name another file")
+    one_message(workbench(*command, ""), 2, "is a folder; name a file")
     assert (tmp_path / "kept.cu").read_text() == "weeks of work"
 
 

@@ -365,6 +365,18 @@ def test_a_name_beside_a_broken_project_gets_the_reason_and_no_guess(project: Pa
     assert "did you mean vector_add" in workbench("verify", "vector_ad").stderr
 
 
+def test_what_a_module_prints_is_beside_the_document(project: Path) -> None:
+    (project / "signs.py").write_text(f"{DECLARATION}\nprint('loaded')\n")
+    result = workbench("list", "--json")
+    assert said(result) and "loaded" in result.stderr
+    assert workbench("list", "--json", "--help").stdout.startswith("Usage: ")
+
+
+def test_a_problem_may_have_any_seed(project: Path) -> None:
+    result = workbench("verify", "negation", "--device", "emulator", "--problem", f"n=4,seed={10**30}")
+    assert result.exit_code == 0, result.output
+
+
 def test_a_file_whose_tool_is_no_table_is_no_project(project: Path) -> None:
     (project / "pyproject.toml").write_text("tool = 3\n")
     assert "vector_add:naive" in listed("vector_add") and "negation:naive" not in listed("vector_add")

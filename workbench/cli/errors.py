@@ -72,7 +72,8 @@ class WorkbenchGroup(click.Group):
         before = given[: given.index("--")] if "--" in given else given
         command = next((word for word in before if word in self.commands), "")
         try:
-            with documents.printed(command) if "--json" in before else contextlib.nullcontext():
+            helps = "--help" in before
+            with documents.printed(command, helps=helps) if "--json" in before else contextlib.nullcontext():
                 return super().main(given, *more, **{"obj": given, **options})
         except OSError as error:
             if error.errno not in UNWRITTEN:

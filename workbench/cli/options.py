@@ -50,7 +50,7 @@ class ResultFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
         path = super().convert(value, param, ctx)
-        if reason := source_lost(Path(value)):
+        if reason := f"{value!r} is a folder; name a file" if Path(value).is_dir() else source_lost(Path(value)):
             self.fail(reason, param, ctx)
         return path
 
