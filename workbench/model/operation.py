@@ -135,8 +135,7 @@ class Operation(Generic[P]):
         The function gets the problem and the stage's `parameters`, and the `sizes` that depend on both. The CUDA C++ is
         the file `source`, relative to the folder of the operation's sources, or the string `code`. Raises ValueError
         for a name that is taken, neither or both of `source` and `code`, and a `space` without a parameter's declared
-        value; BadOperation, which is a ValueError, for a parent not declared before the stage or a track that is there
-        already.
+        value; BadOperation for a parent that is not declared before the stage, or a track that is there already.
         """
         self._check_source(name, source, code)
 
