@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ import click
 import pytest
 from command_line import document, invoke
 from test_project import DECLARATION, HEADER, SOURCE, _forgotten
+from test_tutorial import Shell, shell
 
 from workbench.cli import main as cli
 
@@ -23,11 +25,12 @@ yaml = pytest.importorskip("yaml", reason="of the extra dev")
 clientlib = pytest.importorskip("pre_commit.clientlib", reason="of the extra dev")
 
 ROOT = Path(__file__).parents[1]
-__all__ = ["_forgotten"]
+__all__ = ["_forgotten", "shell"]
 
 WORKFLOW = ROOT / ".github" / "workflows" / "kernels.yml"
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 PAGE = (ROOT / "docs" / "ci.md").read_text()
+(SCALE,) = re.findall(r'^SOURCE = """\n?(.*?)"""', (ROOT / "docs/emulator.md").read_text(), re.MULTILINE | re.DOTALL)
 
 
 def parsed(command: str) -> click.Context:
@@ -95,6 +98,28 @@ def test_the_workflow_installs_what_is_asked_for_and_collects_sarif(tmp_path: Pa
         (tmp_path / name).touch()
     run("Collect", GITHUB_OUTPUT=str(tmp_path / "output"), GITHUB_STEP_SUMMARY=str(tmp_path / "summary"))
     assert (tmp_path / "output").read_text() == "sarif=1\n" and (tmp_path / "t/sarif/a.sarif").is_file()
+
+
+def test_the_default_command_of_the_workflow_verifies_the_project_and_what_it_finds_is_collected(
+    project: Path, shell: Shell
+) -> None:
+    steps = {step.get("name"): step["run"] for step in workflow()["jobs"]["kernels"]["steps"] if "run" in step}
+    (default,) = re.findall(r"^\| `command` \| `([^`]*)`", PAGE, re.MULTILINE)
+    shell.folder = project
+    temporary = project.parent / "runner"
+    shell.environment |= {"COMMAND": default, "RUNNER_TEMP": str(temporary)}
+    shell.environment |= {name: str(project.parent / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    code, printed = shell.run(steps["Run"])
+    assert code == 0 and "2 of 2 stages passed" in printed, printed
+    source = project / "device/mirror/1_naive.cu"
+    source.write_text(source.read_text().replace("i < n", "i <= n"))
+    code, printed = shell.run(steps["Run"])
+    assert code == 1 and "1 of 2 stages passed, 1 failed" in printed, printed
+    assert shell.run(steps["Collect"])[0] == 0
+    assert Path(shell.environment["GITHUB_OUTPUT"]).read_text() == "sarif=1\n"
+    (found,) = json.loads((temporary / "sarif/workbench.sarif").read_text())["runs"][0]["results"]
+    place = found["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("device/mirror/1_naive.cu", 5)
 
 
 def test_the_page_calls_the_workflow_with_inputs_that_it_has() -> None:
@@ -195,11 +220,16 @@ def test_a_source_in_the_folder_of_its_operation_is_that_of_one_stage(
 def test_the_hook_verifies_what_a_commit_changes_and_stops_a_commit_that_is_wrong(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (hook,) = (hook for hook in yaml.safe_load(HOOKS.read_text()) if hook["id"] == "workbench-verify")
-    entry = hook["entry"].replace("workbench", f"{sys.executable} -m workbench", 1)
-    local = {**hook, "entry": entry, "language": "system", "verbose": True, "args": ["--examples", "1"]}
-    del local["additional_dependencies"]  # what is installed here is what is tested
-    (project / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [{"repo": "local", "hooks": [local]}]}))
+    # the configuration of the page, with the hooks of this checkout in place of those that it would download
+    known = {hook["id"]: hook for hook in yaml.safe_load(HOOKS.read_text())}
+    (config,) = [block for block in blocks(PAGE) if "repos" in block]
+    (repository,) = config["repos"]
+    local = [{**known[hook["id"]], **hook, "language": "system", "verbose": True} for hook in repository["hooks"]]
+    for hook in local:
+        hook["entry"] = hook["entry"].replace("workbench", f"{sys.executable} -m workbench", 1)
+        del hook["additional_dependencies"]  # what is installed here is what is tested
+    (project / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [{"repo": "local", "hooks": local}]}))
+    (project / "scale.cu").write_text(SCALE.replace("i <= n", "i < n"))
     monkeypatch.setenv("PRE_COMMIT_HOME", str(tmp_path / "home"))
     subprocess.run("git init -q && git add -A", shell=True, check=True)
 
@@ -208,11 +238,15 @@ def test_the_hook_verifies_what_a_commit_changes_and_stops_a_commit_that_is_wron
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 
-    code, printed = run("device/mirror/1_naive.cu", "pyproject.toml")
+    code, printed = run("device/mirror/1_naive.cu", "pyproject.toml", "scale.cu")
     assert code == 0 and "mirror:naive" in printed and "negation:naive" not in printed, printed
+    assert "scale: no hazard found" in printed
     source = project / "device/mirror/1_naive.cu"
     source.write_text(source.read_text().replace("i < n", "i <= n"))
     code, printed = run("device/mirror/1_naive.cu")
     assert code == 1 and "1_naive.cu:5: out of bounds" in printed, printed
+    (project / "scale.cu").write_text(SCALE)  # as the page on the emulator has it, with a fault
+    code, printed = run("scale.cu")
+    assert code == 1 and "scale.cu:3: out of bounds" in printed, printed
     code, printed = run("pyproject.toml")
     assert code == 0 and "no files to check" in printed

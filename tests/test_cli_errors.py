@@ -120,10 +120,69 @@ def test_a_device_that_is_not_there(workbench: Workbench, monkeypatch: pytest.Mo
     monkeypatch.setattr(sessions, "open_device", unavailable)
     for command in ("verify", "bench", "run"):
         one_message(workbench(command, "--device", "cuda"), 1, "use --device emulator")
+    result = workbench("agree")  # which has no such option
+    one_message(result, 1, "agree needs a GPU, and no CUDA device can be used here; without one: workbench verify")
+    assert "--device" not in result.stderr
 
 
 def test_bench_without_a_gpu(workbench: Workbench, device: NumpyDevice) -> None:
     one_message(workbench("bench"), 1, "bench needs a GPU")
+
+
+def test_a_tolerance_that_is_no_number_lets_nothing_pass(workbench: Workbench) -> None:
+    one_message(workbench("compare", "a", "b", "--tolerance", "nan"), 2, "nan is not a finite number")
+
+
+@pytest.mark.parametrize("command", [["list"], ["--help"], ["list", "--json"]], ids=" ".join)
+def test_a_full_stdout_is_one_message(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            cli.main.main(command)
+    assert ended.value.code == 1
+    assert capfd.readouterr().err == "Error: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "stderr"),
+    [
+        ("{} list vector_add >&-", 0, ""),
+        (
+            "mkdir gone && cd gone && rmdir ../gone && {} list",
+            1,
+            "Error: the working directory does not exist any more; change to another one\n",
+        ),
+    ],
+    ids=["no stdout", "no working directory"],
+)
+def test_a_shell_without_what_a_command_takes_for_granted(line: str, code: int, stderr: str, tmp_path: Path) -> None:
+    shell = line.format(f'"{sys.executable}" -m workbench')
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(shell, shell=True, cwd=tmp_path, env=here, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, stderr)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify", "vector_add:naive", "--sarif"),
+        ("emulate", "kept.cu", "--grid", "1", "--block", "1", "--sarif"),
+        ("emulate", "kept.cu", "--grid", "1", "--block", "1", "--trace"),
+        ("trace", "vector_add:naive", "-o"),
+        ("history", "-o"),
+        ("report", "--html", "-o"),
+    ],
+    ids=lambda command: f"{command[0]} {command[-1]}",
+)
+def test_no_result_is_written_over_a_source(
+    command: tuple[str, ...], workbench: Workbench, device: NumpyDevice, tmp_path: Path
+) -> None:
+    (tmp_path / "kept.cu").write_text("weeks of work")
+    one_message(workbench(*command, "kept.cu"), 2, "kept.cu is a source, which would be lost; name another file")
+    one_message(workbench(*command, ""), 2, "is a folder; name a file")
+    assert (tmp_path / "kept.cu").read_text() == "weeks of work"
 
 
 def test_a_missing_compiler(workbench: Workbench, device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,9 @@ def _forgotten() -> Iterator[None]:
     yield
     sys.path[:] = path
     for name in set(sys.modules) - modules:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to("/tmp"):
+        file = Path(getattr(sys.modules[name], "__file__", None) or "/")
+        # an environment may be below /tmp, too, and SciPy cannot be loaded twice
+        if file.is_relative_to("/tmp") and "site-packages" not in file.parts:
             del sys.modules[name]
     registry.reload()
 
@@ -322,6 +324,10 @@ def test_an_installed_package_names_its_kernels_as_an_entry_point(
         ({"pyproject.toml": "[tool.workbench]\nkernels = ["}, ["pyproject.toml is not TOML"]),
         ({"pyproject.toml": "[tool.workbench]\n"}, ["lacks the modules", 'kernels = ["kernels"]']),
         ({"pyproject.toml": "[tool.workbench]\nkernels = 'signs'\n"}, ["kernels is 'signs'", "a list of modules"]),
+        (
+            {"pyproject.toml": PROJECT.replace('"signs"]', '"../signs"]')},
+            ["kernels is ['../signs']", "a list of modules"],
+        ),
         ({"pyproject.toml": PROJECT + "report = 'x'\n"}, ["'report'", "did you mean reports?"]),
         ({"pyproject.toml": PROJECT.replace("device", "devices")}, ["there is no folder", "devices", "cuda names"]),
         ({"pyproject.toml": PROJECT.replace('"signs"]', '"sings"]')}, ["there is no module sings"]),
@@ -350,6 +356,30 @@ def test_what_is_wrong_is_one_message_and_the_rest_can_be_used(
     result = workbench("verify", "vector_add:naive", "--device", "emulator", "--examples", "2")
     assert result.exit_code == 0
     assert said[0] in result.stderr
+
+
+def test_a_name_beside_a_broken_project_gets_the_reason_and_no_guess(project: Path) -> None:
+    (project / "pyproject.toml").write_text("[tool.workbench]\nkernels = 'signs'\n")
+    stderr = workbench("verify", "row_sum").stderr  # not "did you mean promoted_sums?"
+    assert "'row_sum'; this may be the reason:\n[tool.workbench] of " in stderr and "did you mean" not in stderr
+    assert "did you mean vector_add" in workbench("verify", "vector_ad").stderr
+
+
+def test_what_a_module_prints_is_beside_the_document(project: Path) -> None:
+    (project / "signs.py").write_text(f"{DECLARATION}\nprint('loaded')\n")
+    result = workbench("list", "--json")
+    assert said(result) and "loaded" in result.stderr
+    assert workbench("list", "--json", "--help").stdout.startswith("Usage: ")
+
+
+def test_a_problem_may_have_any_seed(project: Path) -> None:
+    result = workbench("verify", "negation", "--device", "emulator", "--problem", f"n=4,seed={10**30}")
+    assert result.exit_code == 0, result.output
+
+
+def test_a_file_whose_tool_is_no_table_is_no_project(project: Path) -> None:
+    (project / "pyproject.toml").write_text("tool = 3\n")
+    assert "vector_add:naive" in listed("vector_add") and "negation:naive" not in listed("vector_add")
 
 
 def test_ours_are_there_where_the_working_directory_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,23 +10,28 @@ import importlib.util
 import re
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import click
 import pytest
 from command_line import invoke, one_message
+from fakes import NumpyDevice
 from test_project import _forgotten
 from test_tutorial import commands, settled
 
 from workbench.catalogue import registry
 from workbench.cli import main as cli
+from workbench.cli import sessions
 
 __all__ = ["_forgotten"]
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+BENCH = r"(?:^(?:\$ )?|`)(workbench bench\b(?! \[OPTIONS)[^`\n#]*)"
+BENCHES = [page for page in PAGES if re.search(BENCH, page.read_text(), re.MULTILINE)]
 
 
 @pytest.fixture
@@ -142,9 +147,25 @@ def test_every_command_on_a_page_is_one_with_options_that_it_has(page: Path) -> 
                 pytest.fail(f"{page.name}: {shlex.join(words)}: {error.format_message()}")
 
 
-def test_a_bench_beside_pytorch_says_without_a_gpu_what_it_needs(project: Path) -> None:
-    for baselines in ([], ["--baselines", "all"]):
-        one_message(invoke("bench", "row_sum", "--device", "emulator", *baselines), 1, "bench needs a GPU", "doctor")
+@pytest.mark.parametrize("page", BENCHES, ids=lambda page: page.name)
+def test_every_bench_on_a_page_says_without_a_gpu_what_to_do(
+    page: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "open_device", lambda name: NumpyDevice())
+    # what pages call by the name of an operation that they begin is here the one of the README
+    ours = {"rowmax": "row_sum", "probabilities": "row_sum", "STAGE": "row_sum"}
+    for words in map(_called, re.findall(BENCH, page.read_text(), re.MULTILINE)):
+        words = [ours.get(word, word) for word in words if word != "..."]
+        if words[-1] == "--problem":
+            words.append("rows=64,columns=64")
+        one_message(invoke(*words), 1, "bench needs a GPU", "workbench doctor says why", "workbench verify")
+
+
+def test_every_extra_that_a_page_installs_is_one_of_the_package() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for page in PAGES:
+        for extras in re.findall(r"(?:\.|kernel-workbench)\[([\w,]+)\]", page.read_text()):
+            assert set(extras.split(",")) <= set(settings["optional-dependencies"]), f"{page.name}: {extras}"
 
 
 @pytest.mark.gpu

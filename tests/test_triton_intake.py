@@ -355,6 +355,8 @@ def test_the_page_followed_word_by_word_prints_what_it_says(tmp_path, monkeypatc
     Path("scale.py").write_text(blocks["python"][0].replace("mask=at <= n", "mask=at < n"))
     passed = from_a_shell()
     assert passed.exit_code == 0, passed.output
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout
     runpy.run_path("checked.py")
     monkeypatch.delitem(sys.modules, "scale")
 

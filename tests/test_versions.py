@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from command_line import invoke, said
+from command_line import document, invoke, one_message, said
 from fakes import NumpyDevice
 from synthetic import EMULATOR, H200, environment, timed_run
 
@@ -326,6 +326,25 @@ def test_a_version_that_there_is_not(workbench: Workbench, name: str, code: int,
     result = workbench("restore", name)
     assert (result.exit_code, result.stderr.count("Error: ")) == (code, 1)
     assert message in result.stderr
+
+
+def test_what_is_installed_is_not_changed_from_elsewhere(
+    workbench: Workbench, sources: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = sources / "1_naive.cu"
+    versions.of(stage()).keep(Snapshot.of(stage()), record())
+    source.write_bytes(b"what is installed")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    ways = ("belongs to workbench", f"workbench diff {SPEC}@1 {SPEC}", "workbench new NAME --from vector_add")
+    result = workbench("restore", f"{SPEC}@1")
+    one_message(result, 2, *ways, f"in {sources.parents[1]}")
+    assert document(workbench("restore", f"{SPEC}@1", "--json"))["error"]["code"] == "not_of_this_project"
+    monkeypatch.chdir(sources)  # a wheel has no clone, whatever the working directory is
+    monkeypatch.setattr(origin, "_HERE", sources.parents[1])
+    result = workbench("restore", f"{SPEC}@1")
+    one_message(result, 2, *ways)
+    assert "the same command in" not in result.stderr
+    assert source.read_bytes() == b"what is installed" and len(versions.listed(stage())) == 1
 
 
 def test_a_version_in_a_folder_of_its_own_compiles_as_it_did(sources: Path) -> None:

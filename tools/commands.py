@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 import re
 from pathlib import Path
@@ -62,7 +63,14 @@ def _kept(lines: str) -> str:
 
 def _code(text: str) -> str:
     """An option and what it takes, as code in a cell; one that is long may be broken between names."""
-    return ", ".join(f"`{part.replace('|', chr(92) + '|')}`" for part in text.split(", "))
+    return ", ".join(_piece(part) for part in text.split(", "))
+
+
+def _piece(part: str) -> str:
+    """Code with a bar in it: GitHub drops the backslash before it, and the site would show it."""
+    if "|" not in part:
+        return f"`{part}`"
+    return f"<code>{html.escape(part, quote=False).replace('|', '&#124;')}</code>"
 
 
 def _cell(text: str) -> str:

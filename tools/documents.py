@@ -168,7 +168,7 @@ def page() -> str:
     results = [(f"`{command}`", _name(shape)) for command, shape in RESULTS.items()]
     parts = [
         HEAD,
-        f"## The document\n\n{_about(Document)}",
+        f"## The document\n\n{_about(Document).replace('docs/json.md has a table of', '[a table](#exit-codes) lists')}",
         f"## A verdict\n\n{_about(Judged)}",
         REWARD,
         f"## Exit codes\n\n{_table(('exit code', 'means'), EXIT_CODES)}",

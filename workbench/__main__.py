@@ -1,9 +1,18 @@
 """The command `workbench`, also as `python -m workbench`."""
 
+import os
 import sys
+from pathlib import Path
 
 
 def main() -> None:
+    # of a stream that was closed before the start, Python makes None: what is printed there is for nobody
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    try:
+        Path.cwd()
+    except FileNotFoundError:  # which packages ask for as they are imported
+        sys.exit("Error: the working directory does not exist any more; change to another one")
     # imported here: every worker process imports anew what the script of the command imports
     from .model import notices
 

@@ -126,7 +126,7 @@ def test_tensor_maps_are_passed_by_value(memory: Memory) -> None:
         ("scale", (1, 65536), 32, {}, "65536 in y; 1 to 65535"),
         ("scale", (1, 1, 1, 1), 32, {}, "one to three dimensions"),
         ("scale", 1, 32, {"shared_bytes": 232_449}, "232449 bytes of shared memory.*232448 are allowed"),
-        ("scale", 1, 32, {"shared_bytes": -1}, "-1 bytes"),
+        ("scale", 1, 32, {"shared_bytes": -1}, "shared memory is a whole number from 0 to 2147483647, not -1"),
         ("scale", 1, 1024, {"registers_per_thread": 128}, "131072 registers.*has 65536"),
         ("scale", 3, 32, {"cluster": 2}, "3 blocks in x, which is not a multiple of the cluster's 2"),
         ("scale", 16, 32, {"cluster": 16}, "16 blocks; 1 to 8"),

@@ -66,6 +66,11 @@ def test_unknown_kind_is_one_clear_error() -> None:
         run("  // workbench: allow rase")
 
 
+def test_a_line_that_is_no_number_is_one_clear_error() -> None:
+    with pytest.raises(LaunchError, match=r"the line in the suppression 'race@kernel\.cu:x' is no number"):
+        run(suppress="race@kernel.cu:x")
+
+
 SEVERAL = """
 extern "C" __global__ void k(const int* x, int* y, const int* z, int n) {
     __shared__ int tile[64];

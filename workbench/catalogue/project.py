@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ FILE = "pyproject.toml"
 
 KEYS = {"kernels": "a list of modules", "cuda": "a folder", "reports": "a folder"}
 """What `[tool.workbench]` may hold."""
+
+
+MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class BadProject(WrongUsage, ValueError):
@@ -70,7 +74,7 @@ def _read(path: Path) -> Project | None:
             return None
         raise BadProject(f"{path} is not TOML: {error}") from None
     tools = data.get("tool", {})
-    if "workbench" not in tools:
+    if not isinstance(tools, dict) or "workbench" not in tools:
         return None
     section, root = tools["workbench"], path.parent
     _check(path, section)
@@ -102,4 +106,4 @@ def _check(path: Path, section: Any) -> None:
 
 
 def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(v, str) and v for v in value)
+    return isinstance(value, list) and all(isinstance(v, str) and MODULE.fullmatch(v) for v in value)

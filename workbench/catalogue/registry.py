@@ -353,6 +353,9 @@ def _hint(spec: str, every: Sequence[Stage[Any]], found: Loaded) -> str:
     """What a spec that names nothing could mean, and what cannot be loaded."""
     operation, _, name = spec.partition(":")
     names = list(dict.fromkeys(n for s in every for n in (s.operation, s.name, s.spec)))
+    alike = difflib.get_close_matches(spec, names, 1, 0.8)
+    if found.troubles and not alike:
+        return "\n".join(("this may be the reason:", *found.troubles))
     if name and (own := [s.name for s in every if s.operation == operation]):
         said = hint(name, own, f"stages of {operation}", before=f"{operation}:")
     elif difflib.get_close_matches(spec, names, 1):
@@ -360,7 +363,7 @@ def _hint(spec: str, every: Sequence[Stage[Any]], found: Loaded) -> str:
     else:
         said = hint(spec, operations(), "operations")
     said += "".join(f"\n{trouble}" for trouble in found.troubles)
-    if found.troubles or difflib.get_close_matches(spec, names, 1, 0.8):
+    if found.troubles or alike:
         return said
     if found.project is None:
         said += "\nkernels of your own are found by a pyproject.toml with [tool.workbench], which is not here"

@@ -18,7 +18,7 @@ from ..report.changes import By, Comparison
 from ..report.differences import Difference, Row
 from . import documents
 from .console import OUTCOMES, console, table
-from .options import options
+from .options import Number, ResultFile, options
 from .problems import problems_of
 
 COMPARE_VERDICTS = """\b
@@ -33,7 +33,7 @@ AMBIGUOUS  anything else: measure again, or measure longer"""
 @click.argument("after", metavar="B")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=Number(0, 100, min_open=True),
     default=2.0,
     show_default=True,
     metavar="PERCENT",
@@ -186,7 +186,7 @@ def _change(row: Row) -> str:
 @click.option(
     "-o",
     "target",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=ResultFile(),
     metavar="FILE",
     help="With --html: the file to write.",
 )

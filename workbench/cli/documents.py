@@ -12,9 +12,10 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -81,6 +82,7 @@ class _Collected:
 
     command: str
     document: Document
+    stream: TextIO
     said: bool = False
     lines: bool = False
 
@@ -105,7 +107,7 @@ def line(value: Any) -> None:
     """Print one of many objects, a line each. The document of such a command is its last line, where it fails."""
     if _now:
         _now.lines = True
-    click.echo(json.dumps(value, default=os.fspath))
+    click.echo(json.dumps(value, default=os.fspath), file=_now.stream if _now else None)
 
 
 def failed(error: BaseException, said: str = "") -> None:
@@ -144,13 +146,17 @@ def code_of(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def printed(command: str) -> Iterator[None]:
-    """Print the document of a command when it has ended, by SystemExit or an error that nobody has foreseen."""
+def printed(command: str, *, helps: bool = False) -> Iterator[None]:
+    """Print the document of a command when it has ended, by SystemExit or an error that nobody has foreseen.
+
+    Whatever else is printed goes to stderr, for example by a module of the project; but not the help that `helps`.
+    """
     global _now
-    _now = _Collected(command, Document(command, True, 0))
+    _now = _Collected(command, Document(command, True, 0), sys.stdout)
     code = 0
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stdout if helps else sys.stderr):
+            yield
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
         raise
@@ -171,7 +177,8 @@ def _print(collected: _Collected, code: int) -> None:
         return
     made = finite(dataclasses.asdict(document))
     with contextlib.suppress(BrokenPipeError):
-        click.echo(json.dumps(made, indent=None if collected.lines else 1, sort_keys=True, default=os.fspath))
+        text = json.dumps(made, indent=None if collected.lines else 1, sort_keys=True, default=os.fspath)
+        click.echo(text, file=collected.stream)
 
 
 def finite(value: Any) -> Any:

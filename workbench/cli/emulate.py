@@ -26,7 +26,7 @@ from ..report import judged, sarif
 from ..report.judged import Judged
 from . import documents
 from .console import notice
-from .options import OutputFile, options, trace_options
+from .options import Number, OutputFile, options, trace_options
 from .problems import one_stage
 from .sessions import opened
 
@@ -95,9 +95,7 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
     "Triton have sm_90a.",
 )
 @click.option("--print", "printed", metavar="0:8", help="Print these elements of every array after the launch.")
-@click.option(
-    "--max-seconds", type=click.FloatRange(0, min_open=True), help="A kernel that takes longer counts as hung."
-)
+@click.option("--max-seconds", type=Number(0, min_open=True), help="A kernel that takes longer counts as hung.")
 @click.option(
     "--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the order of warps and of random arrays."
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +15,9 @@ from ..catalogue import registry
 from ..model.declared import BadOperation
 from ..model.errors import WorkbenchError, hint
 from . import documents
+
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""Errors of a stream or file that was opened and takes nothing more: they name no file."""
 
 
 class Interrupted(WorkbenchError):
@@ -26,6 +31,19 @@ def ended(error: BaseException, message: str, exit_code: int = WorkbenchError.ex
     documents.failed(error, message)
     click.ClickException(message).show()
     return click.exceptions.Exit(exit_code)
+
+
+def _unwritten(error: OSError) -> str:
+    return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
+
+
+def _drop_unwritten() -> None:
+    """What stdout did not take, Python would try to write once more at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class WorkbenchGroup(click.Group):
@@ -53,8 +71,17 @@ class WorkbenchGroup(click.Group):
         given = list(sys.argv[1:] if args is None else args)
         before = given[: given.index("--")] if "--" in given else given
         command = next((word for word in before if word in self.commands), "")
-        with documents.printed(command) if "--json" in before else contextlib.nullcontext():
-            return super().main(given, *more, **{"obj": given, **options})
+        try:
+            helps = "--help" in before
+            with documents.printed(command, helps=helps) if "--json" in before else contextlib.nullcontext():
+                return super().main(given, *more, **{"obj": given, **options})
+        except OSError as error:
+            if error.errno not in UNWRITTEN:
+                raise
+            click.ClickException(_unwritten(error)).show()
+            sys.exit(1)
+        finally:
+            _drop_unwritten()
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         try:
@@ -74,6 +101,8 @@ class WorkbenchGroup(click.Group):
         except BrokenPipeError:
             raise  # click ends quietly when the reader of a pipe has gone
         except OSError as error:
+            if error.errno in UNWRITTEN:
+                raise ended(error, _unwritten(error)) from None
             if error.filename is None:
                 raise
             raise ended(error, f"{error.filename}: {error.strerror}") from None

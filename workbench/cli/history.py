@@ -17,7 +17,7 @@ from ..report import history_page
 from ..report.changes import StatisticsUnavailable
 from . import documents
 from .console import OUTCOMES, console, notice, table
-from .options import options, specs_argument
+from .options import ResultFile, options, specs_argument
 from .problems import problems_of
 
 
@@ -26,7 +26,7 @@ from .problems import problems_of
 @click.option(
     "-o",
     "target",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=ResultFile(),
     metavar="FILE.md",
     help="Also write the tables as Markdown, with a picture beside them.",
 )
@@ -114,7 +114,7 @@ def show_history(lines: Iterable[past.Line]) -> None:
 def restore(name: str, as_json: bool) -> None:
     """Bring back version N of a stage, as `workbench history SPEC` lists them, byte for byte.
 
-    The current files are kept as a version first. So nothing is lost.
+    The current files are kept as a version first. So nothing is lost. The stages of installed packages are not changed.
     """
     stage, version = versions.named(name)
     if version is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ import click
 from ..catalogue import registry
 from ..catalogue.project import reports as reports_folder
 from ..devices import NAMES as DEVICE_NAMES
-from ..inspect.emulate import unwritable
+from ..inspect.emulate import source_lost, unwritable
 from .console import notice
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,6 +28,31 @@ class OutputFile(click.ParamType[Path]):
         if reason := unwritable(Path(value)):
             self.fail(reason, param, ctx)
         return Path(value)
+
+
+class Number(click.FloatRange):
+    """A number within limits: not NaN, which no limit keeps out, and which no comparison holds for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+class ResultFile(click.Path):
+    """A file to write, whose folder is made where it is missing. A source is not written over."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        path = super().convert(value, param, ctx)
+        if reason := f"{value!r} is a folder; name a file" if Path(value).is_dir() else source_lost(Path(value)):
+            self.fail(reason, param, ctx)
+        return path
 
 
 COMMON: dict[str, Callable[[Any], Any]] = {
@@ -73,7 +99,7 @@ COMMON: dict[str, Callable[[Any], Any]] = {
     "sarif": click.option(
         "--sarif",
         "sarif_file",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=ResultFile(),
         metavar="FILE",
         help="Also write failures as SARIF 2.1.0, with their lines, for code scanning.",
     ),

@@ -10,6 +10,7 @@ import click
 
 from .. import __version__, harness
 from ..catalogue import registry
+from ..devices import DeviceUnavailable
 from ..model.errors import WorkbenchError
 from ..model.results import AgreementRun
 from ..records import environment, versions
@@ -150,7 +151,11 @@ def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, outpu
     as OUTPUT/<device>/agreement.json, which the report quotes.
     """
     stages = registry.select(specs)
-    gpu, emulator = opened("cuda"), opened("emulator")
+    try:
+        gpu, emulator = opened("cuda"), opened("emulator")
+    except DeviceUnavailable as error:
+        why = str(error).partition("; use --device")[0]
+        raise DeviceUnavailable(f"agree needs a GPU, and {why}; without one: workbench verify") from None
     folder = folder_of(gpu, output)
     record = AgreementRun(gpu.info(), environment.describe())
     with marking_stale(folder), StageProgress(len(stages), examples) as progress:

@@ -135,7 +135,8 @@ class _EmulatedPlan:
         seed: int,
     ) -> None:
         self._device = device
-        self._program, self._compiled, self._plan, self._arrays, self._seed = program, compiled, plan, arrays, seed
+        self._program, self._compiled, self._plan, self._arrays = program, compiled, plan, arrays
+        self._seed = seed % 2**64  # the emulator takes 64 bits, a problem any number
         self.statistics: list[emulator.Statistics] = []  # of the launches of the last run
         self._memory = emulator.Memory(seed % ADDRESSES)
         self._allocations: dict[str, emulator.Allocation] = {}

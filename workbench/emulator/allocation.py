@@ -13,7 +13,7 @@ __all__ = ["Allocation"]
 
 @dataclass(eq=False, slots=True)
 class Allocation:
-    """A piece of global memory, or of it what has been freed.
+    """A piece of global memory, which may have been freed since.
 
     ``data``: its bytes; ``written``: for each byte, 1 where something has been stored, or None when that is everywhere.
     ``element_size`` and ``shape`` serve to name elements in findings.

@@ -48,8 +48,8 @@ _WAITS = re.compile(
 class Counters:
     """Counters of one launch, or of several together.
 
-    ``parts``: of each launch its entry, how often each row of it ran, ``(rows,)``, and what the engine counted of it,
-    ``(rows, len(_engine.counter_names()))``.
+    ``parts`` has for each launch its entry, how often each row of the entry ran, ``(rows,)``, and what the engine
+    counted in each row, ``(rows, len(_engine.counter_names()))``.
     """
 
     parts: tuple[tuple[Entry, npt.NDArray[np.uint64], npt.NDArray[np.uint64]], ...]

@@ -178,10 +178,10 @@ def execute(
     after ``max_findings`` failures the launch ends.
 
     Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a failure; memory then
-    holds what had been written. Findings that are none are ``Statistics.findings``.
+    holds what had been written. Findings that are no failures are in ``Statistics.findings``.
     """
     rules = Rules.of(entry, strict, suppress, max_findings)
-    shared_bytes = whole_number(shared_bytes, "dynamic shared memory", -(2**63), 2**63)
+    shared_bytes = whole_number(shared_bytes, "the size of dynamic shared memory", 0, 2**31 - 1)
     seed = whole_number(seed, "the seed", 0, 2**64 - 1)
     limit = _Limit.of(threads, max_warp_instructions, max_seconds)
     launch = _Launch.of(entry, memory, grid, block, cluster, shared_bytes, seed)

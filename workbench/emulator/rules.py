@@ -46,6 +46,8 @@ class Suppression:
         file, _, line = place.rpartition(":") if re.search(r":\d+$", place) else (place, "", "0")
         if not file and "@" in text:
             raise LaunchError(f"the suppression {text!r} names no file; write for example race@kernel.cu:42")
+        if re.search(r":[^./:]*$", file) and not int(line):
+            raise LaunchError(f"the line in the suppression {text!r} is no number; write for example race@kernel.cu:42")
         return cls(_known(name, f"the suppression {text!r}"), file, int(line))
 
     @property

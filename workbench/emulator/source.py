@@ -39,8 +39,8 @@ def load(
 ) -> Program:
     """Compiles CUDA C++, or takes PTX as it is. Kernels are decoded as ``Program.from_ptx`` says.
 
-    NVRTC has the PTX that it makes assembled; a kernel of PTX that is given is assembled too when it is decoded, where
-    ptxas is installed, so that what a GPU's driver would refuse is refused here.
+    PTX that NVRTC makes is assembled at once. A kernel of other PTX is assembled when it is decoded, if ptxas is
+    installed. So what a GPU's driver would refuse is refused here.
 
     ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file, or of a fat binary, object file, library or
     program that nvcc made, with PTX in it: a string of several lines, or with a brace, is text. ``defines`` are

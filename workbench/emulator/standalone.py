@@ -218,7 +218,7 @@ class Session:
         """Executes a kernel and reports its hazards, as the function ``launch`` does.
 
         ``options`` are further ones of ``execute``: ``cluster``, ``seed``, ``checks``, ``counters``, ``trace``,
-        ``suppress``, ``max_seconds``. It raises what ``launch`` raises, but for errors of the source.
+        ``suppress``, ``max_seconds``. It raises what ``launch`` raises, except errors of the source.
         """
         kernel = _find_entry(self.program, entry)
         given = dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}

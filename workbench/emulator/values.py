@@ -97,7 +97,7 @@ Argument = Any
 
 - an array of any dtype and shape: its elements are copied to emulated memory in C order, and back into the array after
   the launch. An array that is not writeable is one that the kernel must not write. The same array twice is the same
-  memory twice. A tensor of PyTorch in the CPU's memory is as good;
+  memory twice. A tensor of PyTorch in the CPU's memory works, too;
 - ``Output(array)``: the same, and nothing has been stored there yet; ``Strided(array)``: with its strides kept;
 - ``TensorMapOf(array, box)``: a tensor map by value;
 - a number, Python's or NumPy's, which is converted to the parameter's type where that keeps its value (floats are

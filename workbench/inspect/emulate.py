@@ -17,6 +17,7 @@ import numpy as np
 
 from .. import emulator
 from ..model.errors import WorkbenchError, WrongUsage
+from ..model.origin import SUFFIXES
 from ..model.results import Verdict
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -86,10 +87,19 @@ class Argument:
     members: Sequence[Argument] = ()
 
 
+def source_lost(path: Path) -> str:
+    """Why a result is not written over what is there: nobody means a kernel; empty where it is no source."""
+    if path.is_file() and path.suffix in (*SUFFIXES, ".ptx", ".py", ".toml"):
+        return f"{path} is a source, which would be lost; name another file"
+    return ""
+
+
 def unwritable(path: Path) -> str:
     """Why a file cannot be written, found out before the work; empty where nothing speaks against it."""
     if path.is_dir():
         return f"{path} is a folder; name a file"
+    if reason := source_lost(path):
+        return reason
     if not path.parent.is_dir():
         return f"there is no folder {path.parent}; make it first"
     if not os.access(path if path.exists() else path.parent, os.W_OK):

@@ -35,9 +35,10 @@ def _rounded(reference: Array, accumulation: Array, out: DType) -> Array:
 
 
 def aligned_magnitudes(x: Array, dtype: DType) -> Array:
-    """Magnitudes by which tensor cores align the products of numbers of a type, of any shape, float32: a subnormal
-    number has the exponent of the smallest normal one, and so may its product, which bits of the others are cut off
-    for. CUDA cores multiply fp32, whose magnitudes these are.
+    """The magnitudes by which tensor cores align the products of numbers of a type, of any shape, float32.
+
+    A subnormal number counts with the exponent of the smallest normal number. So its product may have too large an
+    exponent, and the other products lose bits to it. CUDA cores multiply fp32: its magnitudes are those of the numbers.
 
     Source: measured on an H100. In 3/512 * -1.625/64 - 11 * 1/512 of e4m3 the first product lost what is below 2^-16,
     13 bits behind the exponents of 8 and 1/64. Products of fp16 lose as much, relative to fp32.

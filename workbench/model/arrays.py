@@ -23,7 +23,7 @@ class Array:
     """An array in device memory, with a logical `shape` and `strides`: the distance in elements in each dimension.
 
     Without strides it is in row-major order; `leading` then says how many elements its rows are apart (the leading
-    dimension). The storage ends with the last element: nothing behind it may be touched, and nothing between elements.
+    dimension). The storage ends with the last element. A kernel may touch nothing behind it or between elements.
 
     A kernel gets an input's values and may not write to it; it has to write every element of an `output`. An `inout`
     array is both: its initial values are inputs, the reference gives its final ones. A `prepared` array is an input
@@ -31,7 +31,7 @@ class Array:
 
     `fill` are the bytes of an element that nobody has written; without it they are those of the type.
 
-    A plan finds scratch that is `zero` all zero, and leaves it so: then nobody has to clear it between two launches.
+    Scratch that is `zero` holds zeros when a plan begins, and the plan leaves zeros there. So it is never cleared.
     """
 
     shape: tuple[int, ...]

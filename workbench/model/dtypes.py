@@ -14,10 +14,10 @@ class DType:
     """An element type.
 
     `unit_roundoff` is the largest relative error of rounding a real number to it (2^-p, p the bits of the significand
-    including the hidden one); `smallest` is the smallest positive subnormal, the absolute error near zero. Integers
-    and bool hold what they can hold exactly: both are 0 there. `tensor_map` is the type of a tensor map over such
-    elements in NumPy's spelling, or nothing. `compute_only`: memory holds
-    another type, of which the multiplication reads fewer bits.
+    including the hidden one); `smallest` is the smallest positive subnormal, the absolute error near zero. Both
+    are 0 for integers and bool, which are exact. `tensor_map` is the type of a tensor map over such elements, by its
+    name in NumPy, or an empty text. A `compute_only` type is never in memory: memory holds another type, of which the
+    multiplication reads fewer bits.
     """
 
     name: str

@@ -101,8 +101,9 @@ class Operation(Generic[P]):
         return declare
 
     def function(self, build: Callable[..., Call]) -> Function:
-        """Declare how the operation is called: the decorated function is told of the caller's arrays, checks them and
-        returns the `Call`; what takes its place solves it and returns the output, or a named tuple of the outputs.
+        """Declare how the operation is called. The decorated function gets a description of the caller's arrays, checks
+        it and returns the `Call`. The function that replaces it solves the call, and returns the output, or a named
+        tuple of the outputs.
         """
         self.called = Function(self, build)
         return self.called
@@ -134,7 +135,7 @@ class Operation(Generic[P]):
         The function gets the problem and the stage's `parameters`, and the `sizes` that depend on both. The CUDA C++ is
         the file `source`, relative to the folder of the operation's sources, or the string `code`. Raises ValueError
         for a name that is taken, neither or both of `source` and `code`, and a `space` without a parameter's declared
-        value; BadOperation, which is one, for a parent not declared before the stage or a track that is there already.
+        value; BadOperation for a parent that is not declared before the stage, or a track that is there already.
         """
         self._check_source(name, source, code)
 

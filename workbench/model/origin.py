@@ -9,8 +9,16 @@ _HERE = Path(__file__).parents[1]
 SOURCES = next(p for p in (_HERE / "cuda_src", _HERE.parent / "cuda_src") if p.is_dir() or p.parent != _HERE)
 """The workbench's own CUDA sources: inside the installed package, or beside it in a checkout."""
 
+SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl")
+"""Of files with CUDA C++."""
+
 BUILT_IN = "workbench"
 """Where the workbench's own operations come from."""
+
+
+def clone() -> Path | None:
+    """The clone of the repository that the workbench runs from; None where it is an installed wheel."""
+    return None if SOURCES.is_relative_to(_HERE) else SOURCES.parent.resolve()
 
 
 def file_of(module: object) -> str | None:

@@ -90,8 +90,8 @@ class Problem(ABC):
     distribution: Distribution = Distribution.NORMAL
 
     tiers: ClassVar[tuple[Tier, ...]] = (Tier.EXACT, Tier.BOUNDED)
-    """The tiers in which every random problem is judged. A problem's own `tier` has to be one of them: where `bounded`
-    is none, declare `tier: Tier = Tier.EXACT` anew."""
+    """The tiers in which every random problem is judged. A problem's own `tier` has to be one of them: if
+    `bounded` is not, declare the field again, as `tier: Tier = Tier.EXACT`."""
 
     not_exact: ClassVar[str] = ""
     """The reason why no inputs make every product and sum representable, if `exact` is not one of the tiers."""
@@ -114,9 +114,9 @@ class Problem(ABC):
     """What must hold if inputs are NaN or infinite."""
 
     distributed: ClassVar[tuple[str, ...] | None] = None
-    """The inputs that are drawn in every distribution; none where it is empty. Without it, all of a floating-point
-    type, but none where the class draws its inputs by a definition of its own or has a comparative tier: what is then
-    asked of them nobody else knows."""
+    """The inputs that are drawn in every distribution; none where it is empty. The default is all inputs of a
+    floating-point type; but none if the class has its own `inputs` or a comparative tier, because then only the class
+    knows which values are allowed."""
 
     scales: ClassVar[tuple[int, int]] = (-6, 6)
     """The exponents of the powers of two that inputs are multiplied by. With the largest no intermediate result of a
@@ -274,9 +274,9 @@ class Problem(ABC):
         """The result for `inputs`, by output name, in float64 (or in integers, where the output is one)."""
 
     def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays | None:
-        """The result as a right kernel would compute it, in NumPy: sums in the kernel's precision, in any order, and
-        what it rounds in between rounded, but not the result; `backwards` runs every sum from its last term to its
-        first.
+        """The result as a right kernel would compute it, in NumPy. Sums are in the kernel's precision, in any order.
+        Intermediate results are rounded where the kernel rounds them; the final result is not. With `backwards`, every
+        sum runs from its last term to its first.
 
         The comparative tier measures its error; and in the exact tier both orders have to give the reference. Where
         there is none, the reference itself is evaluated in fp32 to check the exact tier.
@@ -284,8 +284,8 @@ class Problem(ABC):
         return None
 
     def magnitudes(self, inputs: Arrays) -> Arrays:
-        """How large the terms are of which elements of an output are sums, by output name: a sum in which terms cancel
-        is as inexact as they are large. The comparative tier takes outputs that are not named by their own size."""
+        """By output name: the size of the terms of which an element is the sum. A sum in which terms cancel is as
+        inexact as its terms are large. For other outputs the comparative tier takes the size of the output itself."""
         return {}
 
     def invariants(self) -> tuple[Invariant, ...]:
@@ -306,7 +306,7 @@ class Problem(ABC):
 
     @property
     def terms(self) -> int:
-        """How many terms each element of the output sums up; 0 where it is no such sum, and `probe` is not asked."""
+        """How many terms each element of the output sums up; 0 if it is not a sum; then `probe` is not called."""
         return 0
 
     def probe(self, order: np.ndarray[Any, Any]) -> Arrays:

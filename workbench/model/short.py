@@ -242,10 +242,10 @@ def simple_operation(
     have (bf16, fp16 and fp32). `terms` are the extents over which the longest sum runs: the default bound grows with
     them. Without `not_exact`, which says why no inputs are exact, there is an exact tier. Random problems have small,
     odd and edge extents, and normal numbers in every distribution: `non_finite`, `distributed` and `scales` are those
-    of a class, and `draw(problem, rng)` gives the inputs that are to be others; with it none is `distributed` by
-    default. `strategies` draw fields; `bound` and `controls`, another bound and more negative controls, get a problem,
-    its inputs and the expected outputs. `suite` are problems as text. Each type field becomes a define: `dtype` is
-    `DTYPE` in the kernel. Raises ValueError.
+    of a class. `draw(problem, rng)` gives inputs that are drawn in another way; with it, none is `distributed` by
+    default. `strategies` draw fields. `bound` returns another bound, and `controls` more negative controls; both get a
+    problem, its inputs and the expected outputs. `suite` are problems as text. Each type field becomes a define:
+    `dtype` is `DTYPE` in the kernel. Raises ValueError.
     """
 
     def declare(function: Callable[..., Answer]) -> Operation[Any]:

@@ -99,8 +99,8 @@ class Stage(Generic[P]):
         """Why no device can launch the stage for a problem that it supports, or None: a grid that is too large, or
         numbers too large for the kernel's arguments.
 
-        `supports` does not ask: that makes a plan, which may raise anything where the stage is wrong. A stage that is
-        judged is to fail with what it does, not to be excused.
+        `supports` does not check this, because it takes a plan, and a wrong stage may raise anything there. When such a
+        stage is judged, it has to fail with that error, and not to count as unsupported.
         """
         try:
             launches = self.plan(problem).launches

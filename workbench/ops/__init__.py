@@ -91,8 +91,8 @@ project = Project()
 def torch_operators() -> Any:
     """Registers every operation with PyTorch and returns the namespace of the operators, `torch.ops.workbench`.
 
-    That is done by itself where PyTorch has been imported before `workbench.ops`. Call it where PyTorch comes later and
-    an operation is first called in a function that `torch.compile` takes. Raises ImportError without PyTorch.
+    If PyTorch is imported before `workbench.ops`, this happens by itself. Call it if PyTorch is imported later and the
+    first call of an operation is in a function for `torch.compile`. Raises ImportError without PyTorch.
     """
     register_tensors()
     for function in (value for value in globals().copy().values() if isinstance(value, calls.Function)):

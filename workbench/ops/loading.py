@@ -67,7 +67,7 @@ def _verified(spec: str, stages: Sequence[Stage[Any]]) -> list[Stage[Any]]:
         names = ", ".join(stage.spec for stage in stages)
         raise Unverified(
             f"no stage of {spec} has passed verification as it is now ({names}): run `workbench verify {spec}`, or "
-            "say unverified=True"
+            "take what has not passed: unverified=True (in a shell: --unverified)"
         )
     timed = _slowness({stage.name: runs for stage, runs in found})
     order = sorted(found, key=lambda pair: -timed.get(pair[0].name, float("inf")))

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from ..catalogue import registry
+from ..model import origin
+from ..model.errors import WrongUsage
 from ..model.names import BadName, inside
 from ..model.stage import Stage
 from ..toolchain.compiler import INCLUDE, cache_folder, source_of, sources_of, with_headers
 from .versions import OURS, Snapshot, Version, Versions, VersionsError, declaration, of
 
-SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl")
-"""Files that a version may put where there are none yet."""
+
+class NotOfThisProject(WrongUsage):
+    """The stage belongs to an installed package, and its sources are not changed from here."""
 
 
 @dataclass
@@ -51,11 +54,12 @@ def unpacked(stage: Stage[Any], version: Version) -> Stage[Any]:
 def restore(stage: Stage[Any], version: Version) -> Restored:
     """Put the files of a version where the stage's are, byte for byte; what is there is kept as a version first.
 
-    Headers of the workbench itself are left alone, and the declaration is text that its author changes. Raises
-    VersionsError, before anything is written, where something cannot be kept; OSError.
+    Headers of the workbench itself are left alone, and the declaration is text that its author changes. Raises, before
+    anything is written: NotOfThisProject; VersionsError where something cannot be kept; OSError.
     """
     if stage.code is not None:
         raise VersionsError(f"the source of {stage.spec} is a string in its declaration, which cannot be restored")
+    _check_owner(stage, version)
     store, folder, made = of(stage), source_of(stage).parent, Restored()
     theirs = store.files(version)
     targets = {
@@ -74,6 +78,26 @@ def restore(stage: Stage[Any], version: Version) -> Restored:
     return made
 
 
+def _check_owner(stage: Stage[Any], version: Version) -> None:
+    """Every program of an environment uses what is installed there, so a command changes only the project that it is
+    in, or the workbench's own clone where it runs there. Raises NotOfThisProject."""
+    found, owner = registry.loaded(), registry.operation_of(stage).origin
+    if found.project and stage.operation in found.own:
+        return
+    clone = origin.clone() if owner == origin.BUILT_IN else None
+    if clone and Path.cwd().is_relative_to(clone):
+        return
+    ways = [f"to see the version: workbench diff {version.spec} {stage.spec}"]
+    if owner == origin.BUILT_IN:
+        ways.append(f"to change a copy: workbench new NAME --from {stage.operation}")
+    if clone:
+        ways.append(f"to restore it all the same: the same command in {clone}")
+    raise NotOfThisProject(
+        f"{stage.spec} belongs to {owner}, not to a project here: every program that uses {source_of(stage)} would get "
+        f"another kernel. Nothing was written; {'; '.join(ways)}"
+    )
+
+
 def _check_targets(stage: Stage[Any], targets: Iterable[Path]) -> None:
     """Whoever made the database names the files: these are the stage's own, or CUDA C++ among its sources or in its
     project. Raises BadName."""
@@ -86,7 +110,7 @@ def _check_targets(stage: Stage[Any], targets: Iterable[Path]) -> None:
         roots.append(found.project.root)
     for target in targets:
         among = any(target.is_relative_to(root.resolve()) for root in roots)
-        if target not in own and not (among and target.suffix in SUFFIXES):
+        if target not in own and not (among and target.suffix in origin.SUFFIXES):
             raise BadName(f"a version of {stage.spec} has a file for {target}, which is no source; nothing was written")
 
 

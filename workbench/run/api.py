@@ -24,7 +24,10 @@ from .session import Session
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NO_TIMES = "the emulator verifies and does not time: bench needs a GPU (workbench doctor says what is missing)"
+NO_TIMES = (
+    "bench needs a GPU, because the emulator takes no times; workbench doctor says why no GPU is used here, and "
+    "workbench verify verifies without one"
+)
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ def bench(
     >>> workbench.bench("vector_add", device="emulator")
     Traceback (most recent call last):
         ...
-    workbench.devices.base.DeviceUnavailable: the emulator verifies and does not time: bench needs a GPU ...
+    workbench.devices.base.DeviceUnavailable: bench needs a GPU, because the emulator takes no times; ...
     """
     return _session(_stages(what, code), device, examples, seed, problem, timed=True)
 

@@ -30,7 +30,7 @@ def conv2d(
     channels, height, width) and f: (filters, channels / groups, taps_y, taps_x) with `layout` nchw. Contiguous
     arrays of the same type: bfloat16, float16 or float32. `stride`, `padding` (zeros on every side) and `dilation` are
     one number, or those of y and x; `groups` divides channels and filters, whose n-th parts belong together;
-    `activation` is none, relu or gelu, that with the error function.
+    `activation` is none, relu or gelu (with the error function).
 
     Returns y of the same type and layout: (images, rows, columns, filters), with rows = (height + 2 padding - dilation
     (taps_y - 1) - 1) // stride + 1. Raises TypeError and ValueError like `gemm`.
