@@ -206,6 +206,7 @@ def _pointwise_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int
         Conv2dProblem(images=2, height=9, width=9, channels=24, filters=56, bias=True, **_ONE_TAP),
         Conv2dProblem(images=3, height=9, width=14, channels=72, filters=29, stride_y=2, dtype="fp16", **_ONE_TAP),
         Conv2dProblem(images=2, height=9, width=70, channels=40, filters=10, bias=True, stride_x=3, **_ONE_TAP),
+        Conv2dProblem(height=9, width=14, channels=16, filters=30, **_ONE_TAP),
         Conv2dProblem(height=150, width=130, channels=8, filters=8, activation=Activation.GELU, **_ONE_TAP),
     ),
     architecture=80,
