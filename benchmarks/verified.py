@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import hashlib
 import json
 import os
 import queue
@@ -61,6 +62,14 @@ def asked(spec: str, gpu: str, seconds: float, *options: str) -> tuple[recorded.
     return stage, ""
 
 
+def code(spec: str) -> str:
+    """SHA-256 of the sources of a stage without their comments."""
+    (stage,) = registry.select([spec])
+    sources = compiler.contents(compiler.source_of(stage)).values()
+    lines = (line.partition(b"//")[0].strip() for source in sources for line in source.splitlines())
+    return hashlib.sha256(b"\n".join(filter(None, lines))).hexdigest()
+
+
 def verify(spec: str, examples: int, gpu: str, seconds: float) -> recorded.Record:
     """One verification of a stage, as it is kept."""
     seed = secrets.randbelow(2**31)
@@ -69,7 +78,7 @@ def verify(spec: str, examples: int, gpu: str, seconds: float) -> recorded.Recor
     if not stage:
         return kept | {"problems": 0, "verdict": "", "message": message}
     found = stage["verification"]
-    kept |= {"source": stage["source_sha256"], "problems": found["problems"], "verdict": found["verdict"]}
+    kept |= {"code": code(spec), "problems": found["problems"], "verdict": found["verdict"]}
     if failure := found["failure"]:
         kept |= {"problem": failure["problem"], "message": failure["message"][:600]}
     return kept
@@ -123,8 +132,8 @@ def problems(record: recorded.Record) -> dict[str, int]:
     found = {}
     for name, operation in registry.operations().items():
         for stage in operation.stages:
-            spec, source = f"{name}:{stage.name}", compiler.source_digest(compiler.source_of(stage))
-            rows = [row for row in record["verifications"] if row["stage"] == spec and row.get("source") == source]
+            spec, today = f"{name}:{stage.name}", code(f"{name}:{stage.name}")
+            rows = [row for row in record["verifications"] if row["stage"] == spec and row.get("code") == today]
             found[spec] = sum(row["problems"] for row in rows)
     return found
 
@@ -168,7 +177,7 @@ def page(record: recorded.Record) -> str:
         "problems, a part of them from each of several seeds; a problem is judged in every tier of its operation. "
         "Some are also solved twice, on other inputs in the same memory, and asked for the operation's invariants. "
         "Meanwhile the emulator looks for hazards of the stage on small problems. Counted are problems of stages whose "
-        "sources are those of today.\n\n"
+        "code is that of today.\n\n"
         f"{recorded.made_on(record)}\n{summary(record)}\n\n## What failed\n\n{said}\n"
     )
 
