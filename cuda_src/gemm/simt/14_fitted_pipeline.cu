@@ -2,15 +2,15 @@
 // and B come as tensor maps of arrays whose rows are multiples of 16 bytes, as in realigned_pipeline. fp32,
 // sm_90a.
 //
-// stage 14 of simt, fitted pipeline: the problem decides the tile. four warps multiply
-// one of at most half the size, and a multiprocessor has two blocks, which wait for different things. where
-// tiles are few, a cluster of SPLIT blocks shares one: each has a part of k. then sums lie in shared memory:
-// there the blocks of the cluster add them up, each for a part of the tile.
+// stage 14 of simt, fitted pipeline: the tile depends on the problem. it is at most half as large as before,
+// and four warps multiply it. so a multiprocessor holds two blocks, and one computes while the other waits.
+// where tiles are few, a cluster of SPLIT blocks shares a tile, and each block adds up a part of k. then every
+// block adds up a part of the tile, from the sums that all blocks of the cluster have in shared memory.
 //
-// what it gains: as many products a cycle as with large tiles, where those would leave a part of the device
-// idle, or lie outside of C for a good part.
+// what it gains: large tiles leave a part of the device idle, or lie partly outside of C. small tiles do not,
+// and compute as many products a cycle.
 //
-// what limits it: the fp32 units; for short k, the launch, filling the pipeline and adding up.
+// what limits it: the fp32 units. where k is short: the launch, the filling of the pipeline, and the adding up.
 
 #include "epilogue/shared_sums.cuh"
 #include "pipeline/circular_buffer.cuh"

@@ -1,16 +1,16 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. fp32, sm_90a.
 //
-// stage 15 of simt, shifted pipeline: rows that begin anywhere are not copied before.
-// the warps that turn k-tiles load them, too: cp.async copies what lies in memory from the multiple of 16
-// bytes before a row's part of the k-tile to the one behind it, and whoever turns it reads from where the
-// part begins. a warp turns only what its own lanes have copied, so none waits for others. a block has one
-// tile, whose sums leave through shared memory.
+// stage 15 of simt, shifted pipeline: rows may begin at any address, and no launch copies them first. the
+// warps that transpose a k-tile also load it, by cp.async, 16 bytes at a time. they begin at the last multiple
+// of 16 bytes before a row's part of the k-tile, and shift the row when they read it. a warp transposes only
+// what its own lanes have copied, so that it waits for no other warp. a block computes one tile, and stores
+// its sums through shared memory.
 //
-// what it gains: the launches for copies of A and B, and the bytes that they move, where the product does not
-// take long enough to make up for them.
+// what it gains: no launches that copy A and B, and no bytes that these would move. where products take long,
+// copies cost little, and `fitted_pipeline` is faster.
 //
-// what limits it: the fp32 units; what comes of a row is an eighth more than the k-tile holds.
+// what limits it: the fp32 units. a row's part takes an eighth more shared memory than the k-tile has elements.
 
 #include "epilogue/shared_sums.cuh"
 #include "pipeline/circular_buffer.cuh"

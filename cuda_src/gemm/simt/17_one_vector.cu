@@ -2,15 +2,15 @@
 // rows. its rows lie along k, lds elements apart, those of C c_line apart; x has no gaps. partial: (lines,
 // blocks) and counters: (lines), scratch, the counters zero; both unused where a block has whole rows.
 //
-// stage 17 of simt, a branch of stage 1, one vector: a row is read from the first multiple of 16 bytes in it
-// on, and the vector is shifted to that. as many threads share a row as the device has for it: lanes of a
-// warp, up to a whole block, or `blocks` blocks with a part of `part` vectors each, of which the last adds
-// up, in order.
+// stage 17 of simt, a branch of stage 1, one vector: a thread reads a row from its first multiple of 16 bytes
+// on, and shifts the vector to match. the number of threads that share a row depends on how many rows there
+// are: some lanes of a warp, a whole block, or `blocks` blocks with a part of `part` vectors each. the last of
+// these blocks adds up the parts, always in the same order.
 //
-// what it gains: `few_vectors` shifts all of S and computes eight products where one is wanted. here S is
-// used as it was read, wherever its rows begin.
+// what it gains: `few_vectors` shifts all of S, and computes eight products where one is wanted. here S is not
+// shifted, wherever its rows begin.
 //
-// what limits it: device memory; for few bytes the launch.
+// what limits it: device memory; where there are few bytes, the launch.
 
 #include "tile/last_block.cuh"
 #include "tile/row_dot.cuh"
