@@ -94,6 +94,7 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   kReadOnlyCache = 1 << 7,  // ld.global.nc
   kUnusedShift = 8,  // of a load: bits of %tid.x, one of which is set where its value is used for nothing
   kUnusedMask = 0x3ff << kUnusedShift,
+  kObserves = 1 << 18,  // an atomic or strong load whose result is used
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]
