@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from emulation import module
+from emulation import line_of, module
 
 from workbench.emulator import (
     ARCHITECTURES,
@@ -100,6 +100,31 @@ def test_cuda_is_compiled_for_the_architecture_that_is_wanted() -> None:
     with pytest.raises((CompileError, UnsupportedInstruction), match="wgmma"):
         load(wgmma, arch="sm_90")
     load(wgmma, arch="sm_90a")
+
+
+INLINED = """
+__device__ void wait_for_all() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");  // in the wrapper
+}
+__global__ void old(float* x) { x[threadIdx.x] = 1; }
+__global__ void bulk(float* x) {
+    wait_for_all();  // in the kernel
+}
+int main() { bulk<<<1, 1>>>(nullptr); }
+"""
+
+
+def test_an_instruction_that_ptxas_refuses_is_named_at_its_line_of_the_source() -> None:
+    wrapper, kernel = line_of(INLINED, "// in the wrapper"), line_of(INLINED, "// in the kernel")
+    with pytest.raises(CompileError) as error:
+        load(INLINED, arch="sm_80", entry="bulk")
+    named = f"kernel.cu({wrapper}): error: ptxas: "
+    assert named in str(error.value)
+    assert f"(inlined at line {kernel} of kernel.cu)" in str(error.value)
+    assert "application ptx input" not in str(error.value)
+    x = np.zeros(32, np.float32)
+    assert launch(load(INLINED, arch="sm_80", entry="old"), "old", 1, 32, [x]).ok
+    assert x.all()
 
 
 @pytest.mark.parametrize(
