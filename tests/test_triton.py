@@ -12,6 +12,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed: pip inst
 
 sys.path.insert(0, str(Path(__file__).parent / "triton_kernels"))
 
+import chained_kernels as chained  # noqa: E402
 import faulty_kernels as faulty  # noqa: E402
 import launches  # noqa: E402
 from small_kernels import normalised  # noqa: E402
@@ -80,3 +81,21 @@ def test_faults_in_the_ptx_are_named_at_their_line(fault):
         getattr(launches, kernel)()
     assert raised.value.finding.kind == FindingKind(kind)
     assert any(line in named for named in lines_named(raised.value.finding))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("kernel", chained.LAUNCHES)
+def test_programs_and_iterations_that_depend_on_one_another_are_in_order(kernel, target):
+    for order in range(3):
+        with emulate(target, seed=order, reachable=chained.REACHABLE) as run:
+            assert chained.LAUNCHES[kernel](fault=False)
+        assert run.ok
+
+
+@pytest.mark.parametrize("kernel", chained.LAUNCHES)
+def test_what_is_wrong_in_that_order_is_named_at_its_line(kernel):
+    for order in range(3):
+        with emulate(seed=order, raise_on_hazard=False, reachable=chained.REACHABLE) as run:
+            chained.LAUNCHES[kernel](fault=True)
+        assert run.findings
+        assert lines_named(run.findings[0])[0].endswith(f"# {kernel}"), str(run)
