@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent / "triton_kernels"))
 import chained_kernels as chained  # noqa: E402
 import faulty_kernels as faulty  # noqa: E402
 import launches  # noqa: E402
-from small_kernels import normalised  # noqa: E402
+from small_kernels import normalised, sum_of_products  # noqa: E402
 
 from workbench.emulator import FindingKind, KernelFault  # noqa: E402
 from workbench.triton import LaunchFault, emulate  # noqa: E402
@@ -55,6 +55,19 @@ def test_a_fence_that_triton_leaves_out_is_strict():
     with emulate() as run:
         launches.matmul_host_descriptors()
     assert run.ok
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_sum_that_lanes_round_differently_is_strict(fused):
+    """An element for each thread: lanes add their own product, fused into the sum, to one that another has rounded."""
+    x, y = np.random.default_rng(1).standard_normal((2, 256)).astype(np.float32)
+    for strict in (False, True):
+        out = np.zeros(2, np.float32)
+        with emulate(strict=strict, raise_on_hazard=False) as run:
+            sum_of_products[(2,)](x, y, out, BLOCK=128, num_warps=4, enable_fp_fusion=fused)
+        assert run.ok is not (strict and fused)
+        assert {finding.code for finding in run.findings} == ({"race_of_replicas"} if fused else set())
+        np.testing.assert_allclose(out, (x * y).reshape(2, 128).sum(1), rtol=1e-5)
 
 
 def lines_named(finding) -> list[str]:

@@ -72,3 +72,9 @@ def rounded(x, out, BLOCK: tl.constexpr):
     """To the type of the output, one element a thread: Triton leaves halves of registers unset."""
     at = tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at).to(out.dtype.element_ty))
+
+
+@triton.jit
+def sum_of_products(x, y, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + tl.program_id(0), tl.sum(tl.load(x + at) * tl.load(y + at), 0))

@@ -1338,7 +1338,8 @@ void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint
       bucket[at] = static_cast<int8_t>(l);
     } else if (value[first] != value[l]) {
       Fault fault;
-      fault.kind = FaultKind::race;
+      const bool replicas = warp.machine->launch->replicas && space == Space::shared;
+      fault.kind = replicas ? FaultKind::race_of_replicas : FaultKind::race;
       fault.pc = fault.other_pc = warp.pc;
       fault.block = fault.other_block = warp.block->id;
       fault.warp = fault.other_warp = warp.id;
