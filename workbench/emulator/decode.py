@@ -140,6 +140,11 @@ class _Decoder:
         elif base == "cp" and instruction.parts[1] == "async" and not {"ca", "cg"}.isdisjoint(instruction.parts):
             if operands and (isinstance(operands[-1], ptx.Negated) or _is_predicate(operands[-1])):
                 name += ".ignore"
+        elif base in ("min", "max") and len(operands) == 4:
+            result, *sources = operands
+            sources.sort(key=lambda source: source != result)  # what the first step overwrites is read there
+            self.row(instruction, name, [result, *sources[:2]])
+            operands = [result, result, sources[2]]
         elif base == "wgmma" and len(instruction.operands) > 1 and isinstance(instruction.operands[1], ptx.Vector):
             name += ".rs"
         self.row(instruction, name, operands, flags)
@@ -149,6 +154,8 @@ class _Decoder:
         opcode = instruction.opcode
         if opcode.startswith("mbarrier.arrive") and "noComplete" not in opcode and len(instruction.operands) > 2:
             opcode += ",count"
+        if instruction.parts[0] in ("min", "max") and len(instruction.operands) == 4:
+            opcode += ",three"
         if why := missing(opcode, self.arch):
             raise UnsupportedInstruction(instruction, why)
 
