@@ -14,7 +14,9 @@ from softfloat import BF16, FORMATS, Format
 
 def _halves(form: Format, define: Definition) -> Definition:
     """A function of one half of each operand as one of pairs."""
-    return lambda *o: define(*(v & 0xFFFF for v in o)) | define(*(v >> 16 for v in o)) << 16
+    bits = form.bits
+    lower = (1 << bits) - 1
+    return lambda *o: define(*(v & lower for v in o)) | define(*(v >> bits for v in o)) << bits
 
 
 def _one(form: Format) -> int:

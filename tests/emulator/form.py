@@ -15,8 +15,8 @@ Definition = Callable[..., Any]
 
 TF32 = Format(32, 8, 23)  # in a register: an f32 whose last 13 bits do not count
 E5M2 = Format(8, 5, 2)
-PAIRS = {"f16x2": F16, "bf16x2": BF16}
-FLUSHED = {"f16": F16, "f16x2": F16, "f32": F32}
+PAIRS = {"f16x2": F16, "bf16x2": BF16, "f32x2": F32}
+FLUSHED = {"f16": F16, "f16x2": F16, "f32": F32, "f32x2": F32}
 TINY = "after rounding"
 """When a result has to be subnormal for ``.ftz`` to flush it: rounded as if exponents had no limit."""
 
@@ -26,7 +26,7 @@ def bits_of(type_name: str) -> int:
     if type_name == "pred":
         return 8
     if type_name.endswith("x2"):
-        return 16 if type_name.startswith("e") else 32
+        return 16 if type_name.startswith("e") else 64 if type_name == "f32x2" else 32
     return 32 if type_name == "tf32" else int(type_name.lstrip("usbf"))
 
 

@@ -76,8 +76,8 @@ def _column(type_name: str, count: int, rng: np.random.Generator) -> tuple[list[
         form = PAIRS[type_name]
         low, high = _floats(form, count, rng), _floats(form, count, rng)
         known = special_floats(form)
-        pairs = [a | b << 16 for a, b in zip(known, known[3:] + known[:3], strict=True)]
-        return pairs, low | high << np.uint64(16)
+        pairs = [a | b << form.bits for a, b in zip(known, known[3:] + known[:3], strict=True)]
+        return pairs, low | high << np.uint64(form.bits)
     bits = bits_of(type_name)
     return special_integers(bits), _integers(bits, count, rng)
 

@@ -52,8 +52,9 @@ class Clocks:
     """Vector clocks of all threads, and of every copy: what each knows of what the others have done.
 
     With `by_warp` a lane hands on what all lanes of its warp know and have put before a fence, and a barrier is a fence
-    for what was read before it. Of a warp that is `apart` lanes may be ahead of the one that hands on, and what they
-    have done counts as told, too: `ahead` holds what warps know before each operation, and at the end.
+    for what was read before it, but for what has been polled of another block, which it leaves to a fence behind it. Of
+    a warp that is `apart` lanes may be ahead of the one that hands on, and what they have done counts as told, too:
+    `ahead` holds what warps know before each operation, and at the end.
     """
 
     program: Program
@@ -154,7 +155,7 @@ class Clocks:
                 self._fence(warp, lanes, scope)
             case Barrier(syncing=syncing):
                 if self.by_warp:
-                    self._take_unfenced([t for warp in syncing for t in self.threads(warp)])
+                    self._meet_unfenced([t for warp in syncing for t in self.threads(warp)])
                 everyone = [t for warp in operation.warps for t in self.threads(warp)]
                 told = self.known[everyone].max(axis=0)
                 for warp in syncing:
@@ -210,13 +211,18 @@ class Clocks:
 
     def _together(self, threads: Sequence[int]) -> None:
         if self.by_warp:
-            self._take_unfenced(threads)
+            self._meet_unfenced(threads)
         self._learn(threads, self.known[threads].max(axis=0))
 
     def _learn(self, threads: Sequence[int], told: Times) -> None:
         self.known[threads] = np.maximum(self.known[threads], told)
         if self.by_warp:  # a wait counts as a fence, too
-            self._take_unfenced(threads)
+            self._take_unfenced(threads, "cluster")
+
+    def _meet_unfenced(self, threads: Sequence[int]) -> None:
+        """At a barrier, which hands what has been polled to all of its threads, and orders it for none."""
+        self._take_unfenced(threads, "cluster")
+        self.unfenced["gpu"][threads] = self.unfenced["gpu"][threads].max(axis=0)
 
     def _take_unfenced(self, threads: Sequence[int], scope: str = "gpu") -> None:
         for reached in _up_to(scope):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from emulation import module
+from emulation import line_of, module
 
 from workbench.emulator import (
     ARCHITECTURES,
@@ -35,6 +35,7 @@ SINCE = {
         add.bf16 set.lt.u32.bf16 setp.lt.bf16x2 ex2.approx.ftz.bf16 tanh.approx.bf16x2 atom.add.noftz.bf16x2
         cvt.f64.bf16 cvt.rn.bf16.s32 cvt.ftz.f32.bf16 cvt.rn.tf32.f32 add.u16x2 min.relu.s32 atom.global.add.v2.f32
         mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 griddepcontrol.wait prefetch.tensormap""",
+    "sm_100": "add.rn.f32x2 sub.f32x2 mul.ftz.f32x2 fma.rn.ftz.f32x2 max.f32,three",
 }
 ORDER = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 
@@ -100,6 +101,50 @@ def test_cuda_is_compiled_for_the_architecture_that_is_wanted() -> None:
     with pytest.raises((CompileError, UnsupportedInstruction), match="wgmma"):
         load(wgmma, arch="sm_90")
     load(wgmma, arch="sm_90a")
+
+
+INLINED = """
+__device__ void wait_for_all() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");  // in the wrapper
+}
+__global__ void old(float* x) { x[threadIdx.x] = 1; }
+__global__ void bulk(float* x) {
+    wait_for_all();  // in the kernel
+}
+int main() { bulk<<<1, 1>>>(nullptr); }
+"""
+
+
+def test_an_instruction_that_ptxas_refuses_is_named_at_its_line_of_the_source() -> None:
+    wrapper, kernel = line_of(INLINED, "// in the wrapper"), line_of(INLINED, "// in the kernel")
+    with pytest.raises(CompileError) as error:
+        load(INLINED, arch="sm_80", entry="bulk")
+    named = f"kernel.cu({wrapper}): error: ptxas: "
+    assert named in str(error.value)
+    assert f"(inlined at line {kernel} of kernel.cu)" in str(error.value)
+    assert "application ptx input" not in str(error.value)
+    x = np.zeros(32, np.float32)
+    assert launch(load(INLINED, arch="sm_80", entry="old"), "old", 1, 32, [x]).ok
+    assert x.all()
+
+
+@pytest.mark.parametrize("sources", ["%a, %b, %c", "%x, %b, %c", "%a, %x, %c", "%a, %b, %x", "%x, %a, %x"])
+@pytest.mark.parametrize("name", ["max", "max.NaN", "min", "min.ftz"])
+def test_the_largest_of_three(name: str, sources: str) -> None:
+    values = np.random.default_rng(0).standard_normal((4, 32)).astype(np.float32)
+    values[np.random.default_rng(1).random((4, 32)) < 0.2] = np.nan
+    loads = "".join(f"ld.global.f32 %{r}, [%p + {128 * i}];\n" for i, r in enumerate("abcx"))
+    body = "mov.u32 %t, %tid.x; ld.param.u64 %p, [p]; mad.wide.u32 %p, %t, 4, %p;\n" + loads
+    body += f"{name}.f32 %x, {sources};\nst.global.f32 [%p], %x;\nret;"
+    registers = ".reg .b32 %t; .reg .b64 %p; .reg .f32 %a, %b, %c, %x;"
+    text = module(body, ".param .u64 p", registers)
+    with pytest.raises(UnsupportedInstruction, match="needs sm_100 or later"):
+        Program.from_ptx(text)
+    given = values.copy()
+    assert launch(Program.from_ptx(text.replace("sm_90a", "sm_120a")), "k", 1, 32, [given]).ok
+    taken = [values["abcx".index(source[1])] for source in sources.split(", ")]
+    choose = {"max": np.fmax, "max.NaN": np.maximum}.get(name, np.fmin)
+    np.testing.assert_array_equal(given[0], choose(choose(taken[0], taken[1]), taken[2]))
 
 
 @pytest.mark.parametrize(

@@ -281,6 +281,18 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
         ),
     )
 )
+@example(  # a barrier is no fence for what another block has been polled for
+    Drawn(
+        2,
+        1,
+        (
+            Access(0, "store", "global", 1, 0, 1, 0, 0),
+            Flag(0, "global", 0, 1, 1, 1, True, False),
+            Barrier(1, (), (1,)),
+            Access(1, "load", "global", 2, 0, 1, 0, 0),
+        ),
+    )
+)
 @given(programs())
 def test_a_race_is_found_at_its_line(program: Drawn) -> None:
     _, racing = without_races(program)

@@ -282,6 +282,15 @@ def test_an_instance_needs_no_namespaces(wanted: str) -> None:
     assert y == 2
 
 
+def test_an_instance_of_which_an_argument_is_a_template_has_the_name_of_the_source() -> None:
+    source = "template <class T> struct Twice { T x; };\ntemplate <class T, template <class> class F> __global__ void"
+    source += " apply(T* y, F<T> f) { y[0] = 2 * f.x; }\nint main() {}\n"
+    y = np.zeros(1, np.float32)
+    report = launch(source, "apply<float, Twice>", 1, 1, [y, {"x": np.float32(3)}])
+    assert str(report).startswith("apply<float, Twice>: no hazard")
+    assert y == 6
+
+
 def test_nvcc_compiles_the_file_with_its_host_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("nvcc") is None:  # what would be installed stands in for it: it is asked for PTX of the file
         stand_in = tmp_path / "nvcc"

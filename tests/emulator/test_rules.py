@@ -116,6 +116,24 @@ def test_equal_values_stored_twice_are_strict_and_different_ones_a_race() -> Non
     assert [f.code for f in report.failures] == ["race"]
 
 
+TILES = """
+extern "C" __global__ void k(int* y) {
+    __shared__ __align__(16) int tile[32];
+    int t = threadIdx.x, v = VALUE;
+    unsigned at = (unsigned)__cvta_generic_to_shared(tile) + t % 8 * 16;
+    asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" :: "r"(at), "r"(v) : "memory");
+    __syncthreads();
+    y[t] = tile[t % 32];
+}
+"""
+
+
+def test_so_are_tiles_that_two_warps_store_at_once() -> None:
+    for value, severity, code in ("t % 32", Severity.STRICT, "race_same_value"), ("t", Severity.ERROR, "race"):
+        report = launch(TILES.replace("VALUE", value), "k", 1, 64, [np.zeros(64, np.int32)])
+        assert [(f.code, f.severity) for f in report.findings] == [(code, severity)]
+
+
 LEFT = """
 extern "C" __global__ void k(int* x, unsigned mask) {
     if (threadIdx.x < 4) return;

@@ -284,3 +284,17 @@ assert third <= {"workbench", "numpy", "nanobind_backend"}, third  # the last is
 assert not ours, ours
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark_and_have_a_name_beyond_ascii(tmp_path: Path) -> None:
+    path = tmp_path / "größe 模型.cu"
+    (tmp_path / "half.h").write_text('\ufeff#define HALF 2\nstatic int host() { return std::stoi("2"); }\n', "utf-8")
+    text = SCALE.replace("FACTOR * f", "f / HALF * 2")
+    path.write_text(f'\ufeff#include "half.h"\n{text.lstrip()}'.replace("\n", "\r\n"), "utf-8", newline="")
+    for source in (path, f"\ufeff{text.replace('HALF', '2')}"):
+        x, y = xy()
+        finding = launch(source, "scale", 4, 32, [x, y, 1, 101]).findings[0]
+        assert finding.location is not None
+        assert finding.location.line == line_of(text, "// here")
+        assert "f / " in finding.source_line
+        assert source is not path or str(path) in str(finding)

@@ -72,3 +72,19 @@ def rounded(x, out, BLOCK: tl.constexpr):
     """To the type of the output, one element a thread: Triton leaves halves of registers unset."""
     at = tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at).to(out.dtype.element_ty))
+
+
+@triton.jit
+def sum_of_products(x, y, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + tl.program_id(0), tl.sum(tl.load(x + at) * tl.load(y + at), 0))
+
+
+@triton.jit
+def product_and_extremes(a, b, out, sums, largest, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """A product of one tile, whose sums and maxima go along both of its dimensions."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    product = tl.dot(tl.load(a + m[:, None] * K + k[None, :]), tl.load(b + k[:, None] * N + n[None, :]))
+    tl.store(out + m[:, None] * N + n[None, :], product)
+    tl.store(sums + m, tl.sum(product, 1))
+    tl.store(largest + n, tl.max(product, 0))

@@ -143,4 +143,5 @@ def launch(
     failing: Sequence[bool] = (),  # of each of fault_names(); none: all are
     suppressed: Sequence[tuple[int, int]] = (),  # index into fault_names(), row or -1
     finding_lines: Sequence[int] = (),  # of each row
+    replicas: bool = False,
 ) -> Result: ...

@@ -37,6 +37,7 @@ _SINCE = (
     (90, r"(add|min|max)\.(.*\.)?[us]16x2\b.*|(min|max)\.(.*\.)?relu\.(.*\.)?s32|(min|max)\.s32\.relu"),
     (90, r"(atom|red)\.(.*\.)?(v[248]|b128)\b.*|fma\..*\boob\b.*"),
     (90, r"mma\..*m16n8k(4|8|16)\b.*\.f64\b.*"),
+    (100, r"(add|sub|mul|fma)\.(.*\.)?f32x2|(min|max)\..*,three"),
 )
 _SPECIFIC = (  # of which architectures alone, with the ``a``
     (("sm_90a",), r"wgmma\..*"),

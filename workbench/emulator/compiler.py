@@ -13,11 +13,14 @@ from typing import Any
 
 from .headers import RANDOM, cuda_headers, random_headers, standard_headers
 from .host_code import DeviceCode, HostCode, SourceError, SourceFiles
+from .ptx import source_files
 
 __all__ = ["CompileError", "Compiled", "CompilerUnavailable", "compile_source", "compile_with_nvcc"]
 
 _MOST_ATTEMPTS = 8
 _ERROR = re.compile(r"^(.+?)\((\d+)\): (?:catastrophic )?error\b", re.MULTILINE)
+_ASSEMBLER_ERROR = re.compile(r"^ptxas application ptx input, line (\d+); error\s*: (.*)$", re.MULTILINE)
+_PLACE = re.compile(r"[ \t]*\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 _UNDEFINED = re.compile(r'(?:identifier|name followed by "::"|class template|member) "([^"]+)"')
 
 
@@ -69,6 +72,8 @@ class _Job:
                 nvrtc.compileProgram(program, tuple(options))
             except nvrtc.NVRTCError as error:
                 log = nvrtc.getProgramLog(program).strip("\0 \n")
+                if _ASSEMBLER_ERROR.search(log):
+                    log = _at_lines_of_the_source(log, self._unassembled(code, headers, options))
                 raise CompileError(log or str(error)) from None
             ptx = _text(nvrtc.getPTX(program)).rstrip("\0")
             lowered = {instance: _text(nvrtc.getLoweredName(program, instance)) for instance in self.instances}
@@ -77,6 +82,34 @@ class _Job:
             nvrtc.destroyProgram(program)
         used = re.findall(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", log, re.DOTALL)
         return ptx, {entry: int(count) for entry, count in used}, lowered
+
+    def _unassembled(self, code: DeviceCode, headers: Mapping[bytes, bytes], options: Sequence[str]) -> str:
+        """The PTX that ptxas has refused; empty where there is none."""
+        nvrtc = self.nvrtc
+        program = nvrtc.createProgram(code.text + self.opened, self.name, [*headers.values()], [*headers])
+        virtual = [re.sub(r"^-arch=sm_", "-arch=compute_", option) for option in options if "ptxas" not in option]
+        try:
+            for instance in self.instances:
+                nvrtc.addNameExpression(program, instance)
+            nvrtc.compileProgram(program, tuple(virtual))
+            return _text(nvrtc.getPTX(program)).rstrip("\0")
+        except nvrtc.NVRTCError:
+            return ""
+        finally:
+            nvrtc.destroyProgram(program)
+
+
+def _at_lines_of_the_source(log: str, ptx: str) -> str:
+    """What ptxas says about lines of the PTX, once for each line of the source that they come from."""
+    files, lines = source_files(ptx), ptx.splitlines()
+    named: dict[str, None] = {}
+    for number, message in _ASSEMBLER_ERROR.findall(log):
+        place = next((at for line in lines[int(number) - 1 :: -1] if (at := _PLACE.match(line))), None)
+        if place is None or int(place[1]) not in files:
+            return log
+        caller = f" (inlined at line {place[4]} of {Path(files[int(place[3])]).name})" if place[3] else ""
+        named[f"{files[int(place[1])]}({place[2]}): error: ptxas: {message}{caller}"] = None
+    return "\n".join(named)
 
 
 def compile_source(

@@ -18,7 +18,7 @@ from .opcodes import normalise
 from .operations import Letter, letters_of, listed_name, match, operations, special_registers
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
 from .tensor_edits import edit_steps
-from .unused import thread_bits
+from .unused import observing, thread_bits
 
 __all__ = ["Layout", "UnsupportedInstruction", "decode"]
 
@@ -67,7 +67,7 @@ UNIFORM_SPECIALS = frozenset(
 
 _CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
 _BY_LIBRARY = 1 << 6  # as in engine.hpp
-_UNUSED_SHIFT, _ORDER_MASK = 8, 7  # as in engine.hpp
+_UNUSED_SHIFT, _ORDER_MASK, _OBSERVES = 8, 7, 1 << 18  # as in engine.hpp
 _LIBCUDACXX = "/cuda/__barrier/"
 
 
@@ -86,9 +86,11 @@ class _Decoder:
     table: Table = field(default_factory=Table)
     wide: dict[int, tuple[ptx.Register, ptx.Register]] = field(default_factory=dict)
     unused: dict[int, int] = field(default_factory=dict)  # of loads
+    observing: frozenset[int] = frozenset()  # atomics and strong loads, by index
 
     def decode(self) -> DecodedEntry:
         self.unused = thread_bits(self.function.instructions)
+        self.observing = observing(self.function.instructions)
         self.table.registers = list(self.function.registers)
         for instruction in self.function.instructions:
             self.table.row_of.append(len(self.table.rows))
@@ -107,6 +109,8 @@ class _Decoder:
         base = instruction.parts[0]
         if not flags & _ORDER_MASK:
             flags |= self.unused.get(instruction.index, 0) << _UNUSED_SHIFT
+        if instruction.index in self.observing and (base == "atom" or flags & _ORDER_MASK):
+            flags |= _OBSERVES
         if base == "mov" and instruction.parts[-1] == "b128" and len(operands) == 4:
             for number in (0, 1):
                 self.row(instruction, "mov.b64", [operands[number], operands[number + 2]])
@@ -136,6 +140,11 @@ class _Decoder:
         elif base == "cp" and instruction.parts[1] == "async" and not {"ca", "cg"}.isdisjoint(instruction.parts):
             if operands and (isinstance(operands[-1], ptx.Negated) or _is_predicate(operands[-1])):
                 name += ".ignore"
+        elif base in ("min", "max") and len(operands) == 4:
+            result, *sources = operands
+            sources.sort(key=lambda source: source != result)  # what the first step overwrites is read there
+            self.row(instruction, name, [result, *sources[:2]])
+            operands = [result, result, sources[2]]
         elif base == "wgmma" and len(instruction.operands) > 1 and isinstance(instruction.operands[1], ptx.Vector):
             name += ".rs"
         self.row(instruction, name, operands, flags)
@@ -145,6 +154,8 @@ class _Decoder:
         opcode = instruction.opcode
         if opcode.startswith("mbarrier.arrive") and "noComplete" not in opcode and len(instruction.operands) > 2:
             opcode += ",count"
+        if instruction.parts[0] in ("min", "max") and len(instruction.operands) == 4:
+            opcode += ",three"
         if why := missing(opcode, self.arch):
             raise UnsupportedInstruction(instruction, why)
 

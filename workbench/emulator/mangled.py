@@ -174,6 +174,9 @@ class _Reader:
         if code == "T":
             self.at += 1
             found = self.arguments[self.number()]
+            if self.text[self.at : self.at + 1] == "I":  # a template itself
+                self.known.append(found)
+                found += self.template_arguments()[1]
         elif code == "S" and self.text[self.at + 1] != "t":
             found = self.substitution()
             if self.text[self.at : self.at + 1] != "I":

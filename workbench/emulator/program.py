@@ -119,7 +119,8 @@ class Program:
     sources by file name, from which findings quote lines, ``registers_per_thread`` what the compiler reported of
     kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them,
     ``templates`` kernels of the source that are templates, with the instances that its host code launches, ``arch``
-    the architecture whose limits hold for launches.
+    the architecture whose limits hold for launches. ``replicas``: lanes that store to one place of shared memory hold
+    the same value, up to rounding, as in what Triton generates.
     """
 
     entries: Entries
@@ -129,6 +130,7 @@ class Program:
     functions: dict[str, int] = field(default_factory=dict, repr=False)
     templates: dict[str, list[str]] = field(default_factory=dict, repr=False)
     arch: str = DEFAULT
+    replicas: bool = False
 
     @classmethod
     def from_ptx(

@@ -123,6 +123,7 @@ class Rules:
             "failing": _failing_causes(self.strict),
             "suppressed": self.suppressed_rows(entry) if self.suppressions else [],
             "finding_lines": entry.lines,
+            "replicas": entry.program.replicas,
         }
 
     def suppressed_rows(self, entry: Entry) -> list[tuple[int, int]]:

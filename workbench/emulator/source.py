@@ -88,14 +88,14 @@ def load(
 def _read(source: str | PathLike[str], entries: Sequence[str]) -> tuple[Path | None, str]:
     """The path, where it is no text, and CUDA C++ or PTX. Raises ``CompileError`` and ``OSError``."""
     if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.search(source)):
-        return None, source
+        return None, source.removeprefix("\ufeff")
     path = Path(source)
     data = path.read_bytes()
     if holds_images(data):
         return path, _ptx_in(data, path, entries)
     if b"\0" in data:
         raise CompileError(f"{path.name} holds a zero byte: it is neither CUDA C++ nor PTX")
-    return path, data.decode(errors="replace")
+    return path, data.decode("utf-8-sig", errors="replace")
 
 
 def _device(arch: str | None, options: Sequence[str]) -> tuple[str, list[str]]:

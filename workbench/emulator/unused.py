@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from . import ptx
 
-__all__ = ["thread_bits"]
+__all__ = ["observing", "thread_bits"]
 
 _BITS = 0x3FF  # of %tid.x
 _LANE_BITS = 31
@@ -58,6 +58,20 @@ def thread_bits(instructions: list[ptx.Instruction]) -> dict[int, int]:
                 if bits:
                     found[instruction.index] = bits
     return found
+
+
+def observing(instructions: list[ptx.Instruction]) -> frozenset[int]:
+    """Loads and atomics whose result is used, by index: their threads may know what others have stored there."""
+    used = {r.index for i in instructions if i.guard is not None for r in (i.guard,)}
+    for instruction in instructions:
+        results = 1 if instruction.parts[0] in ("ld", "atom") else 0
+        used.update(register.index for register in _registers(instruction.operands[results:]))
+    return frozenset(
+        instruction.index
+        for instruction in instructions
+        if instruction.parts[0] in ("ld", "atom")
+        and any(register.index in used for register in _registers(instruction.operands[:1]))
+    )
 
 
 def _uses(

@@ -168,7 +168,9 @@ class Compiled:
 
 @lru_cache(maxsize=64)
 def _decoded(ptx: str) -> Program:
-    return Program.from_ptx(_at_lines_of_python(ptx))
+    program = Program.from_ptx(_at_lines_of_python(ptx))
+    program.replicas = True
+    return program
 
 
 def _at_lines_of_python(ptx: str) -> str:

@@ -46,18 +46,22 @@ void atomic(Warp& warp, const Instruction& instruction) {
   race_released(warp, static_cast<Space>(instruction.variant & 15), address, instruction.flags, true);
   const Source<T> b(warp, operands[1]), c(warp, operands[Sources]);
   Cell<T> old[kLanes] = {};
-  for_lanes(warp.active, [&](int l) {
-    old[l] = to_cell<T>(update<T>(pointer[l], [&](T value) {
-      if constexpr (std::is_same_v<Op, AtomicAdd> && std::is_same_v<T, float>)
-        if (in_global(instruction, address[l])) return flushed_sum(value, b[l]);
-      if constexpr (Sources == 2)
-        return Op()(value, b[l], c[l]);
-      else
-        return Op()(value, b[l]);
-    }));
-  });
+  {
+    const auto in_order = race_in_order(warp);
+    for_lanes(warp.active, [&](int l) {
+      old[l] = to_cell<T>(update<T>(pointer[l], [&](T value) {
+        if constexpr (std::is_same_v<Op, AtomicAdd> && std::is_same_v<T, float>)
+          if (in_global(instruction, address[l])) return flushed_sum(value, b[l]);
+        if constexpr (Sources == 2)
+          return Op()(value, b[l], c[l]);
+        else
+          return Op()(value, b[l]);
+      }));
+    });
+    race_observed(warp, static_cast<Space>(instruction.variant & 15), address, sizeof(T), Access::atomic);
+  }
   if (reduction) return;
-  race_acquired(warp, static_cast<Space>(instruction.variant & 15), address, instruction.flags);
+  race_acquired(warp, static_cast<Space>(instruction.variant & 15), address, instruction.flags, false);
   write_cells(warp, instruction.operands[0], old);
 }
 
@@ -83,6 +87,7 @@ void atomic_wide(Warp& warp, const Instruction& instruction) {
   uint64_t old_low[kLanes] = {}, old_high[kLanes] = {};
   {
     std::lock_guard<std::mutex> lock(wide_mutex());
+    const auto in_order = race_in_order(warp);
     for_lanes(warp.active, [&](int l) {
       const uint64_t updated[2] = {low[l], high[l]};
       std::memcpy(&old_low[l], pointer[l], 8);
@@ -90,8 +95,9 @@ void atomic_wide(Warp& warp, const Instruction& instruction) {
       if (!Compare || (old_low[l] == compare_low[l] && old_high[l] == compare_high[l]))
         std::memcpy(pointer[l], updated, 16);
     });
+    race_observed(warp, space, address, 16, Access::atomic);
   }
-  race_acquired(warp, space, address, instruction.flags);
+  race_acquired(warp, space, address, instruction.flags, false);
   write_cells(warp, operands[0], old_low);
   write_cells(warp, operands[1], old_high);
 }
@@ -105,6 +111,7 @@ void atomic_vector(Warp& warp, const Instruction& instruction) {
   uint8_t* pointer[kLanes];
   read_addresses(warp, instruction.operands[first], address);
   resolve_global(warp, address, static_cast<uint32_t>(n) * sizeof(T), Access::atomic, pointer);
+  const auto in_order = race_in_order(warp);
   for (int k = 0; k < n; ++k) {
     const Source<T> b(warp, instruction.operands[first + 1 + k]);
     Cell<T> old[kLanes] = {};
@@ -118,6 +125,7 @@ void atomic_vector(Warp& warp, const Instruction& instruction) {
     });
     if (!reduction) write_cells(warp, instruction.operands[k], old);
   }
+  race_observed(warp, Space::global, address, static_cast<uint32_t>(n) * sizeof(T), Access::atomic);
 }
 
 template <class T, class Op, int Sources = 1>

@@ -98,7 +98,8 @@ const std::vector<std::string>& fault_names() {
                                                  "registers_unlimited",
                                                  "incoherent_load",
                                                  "read_only_changed",
-                                                 "sparse_metadata"};
+                                                 "sparse_metadata",
+                                                 "race_of_replicas"};
   return names;
 }
 

@@ -94,6 +94,7 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   kReadOnlyCache = 1 << 7,  // ld.global.nc
   kUnusedShift = 8,  // of a load: bits of %tid.x, one of which is set where its value is used for nothing
   kUnusedMask = 0x3ff << kUnusedShift,
+  kObserves = 1 << 18,  // an atomic or strong load whose result is used
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]
@@ -209,6 +210,7 @@ struct Launch {
   // A finding behind which the launch can go on is reported once for its lines. The launch ends with the one
   // that makes the failures `most_findings`.
   uint32_t most_findings = 1;
+  bool replicas = false;  // lanes of a store to one place of shared memory hold one value, up to rounding
   std::vector<uint8_t> failing;  // of each FaultKind: whether it is a failure; empty: all are
   std::vector<std::pair<int32_t, int32_t>> suppressed;  // FaultKind and row (-1: any) that do not count
   std::vector<int32_t> finding_lines;  // of each row: a number, the same for rows of one line; or empty
@@ -305,8 +307,9 @@ enum class FaultKind : int32_t {
   registers_unlimited,  // setmaxnreg, where no limit is declared: it does nothing; address: its count
   incoherent_load,      // as a race, of a load through the read-only cache and a store that it need not see
   read_only_changed,    // the same, of a store that comes after the load for certain
-  sparse_metadata,  // address: the four bits; info: MetadataProblem; detail: the chunk's row, first element
-                    // and elements, 8 bits each from the last on. Of a selector: it, and how many there are
+  sparse_metadata,   // address: the four bits; info: MetadataProblem; detail: the chunk's row, first element
+                     // and elements, 8 bits each from the last on. Of a selector: it, and how many there are
+  race_of_replicas,  // as race, of lanes of one store to shared memory, where Launch::replicas
   count
 };
 const std::vector<std::string>& fault_names();

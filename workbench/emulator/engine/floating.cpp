@@ -85,6 +85,26 @@ void add_arithmetic(Table& table, const std::string& name) {
   }
 }
 
+// Two numbers in one register of 64 bits.
+template <class Op>
+struct EachOfTwo {
+  template <class... A>
+  uint64_t operator()(A... a) const {
+    const auto half = [&](int shift) {
+      return uint64_t{bit_cast<uint32_t>(Op()(bit_cast<float>(static_cast<uint32_t>(a >> shift))...))}
+             << shift;
+    };
+    return half(0) | half(32);
+  }
+};
+template <class Op, class... A>
+void add_pairs(Table& table, const std::string& name) {
+  for (const char* rounding : {"", ".rn"}) {
+    add_lanewise<EachOfTwo<Op>, uint64_t, A...>(table, name + rounding + ".f32x2");
+    add_lanewise<EachOfTwo<Ftz<Op>>, uint64_t, A...>(table, name + rounding + ".ftz.f32x2");
+  }
+}
+
 template <class Op>
 void add_double(Table& table, const std::string& name) {
   for (const char* rounding : {"", ".rn"})
@@ -124,6 +144,10 @@ void add_float_operations(Table& table) {
   add_arithmetic<FloatSubtract, float, float>(table, "sub");
   add_arithmetic<FloatMultiply, float, float>(table, "mul");
   add_arithmetic<Fused, float, float, float>(table, "fma");
+  add_pairs<FloatAdd, uint64_t, uint64_t>(table, "add");
+  add_pairs<FloatSubtract, uint64_t, uint64_t>(table, "sub");
+  add_pairs<FloatMultiply, uint64_t, uint64_t>(table, "mul");
+  add_pairs<Fused, uint64_t, uint64_t, uint64_t>(table, "fma");
   add_double<FloatAdd>(table, "add");
   add_double<FloatSubtract>(table, "sub");
   add_double<FloatMultiply>(table, "mul");

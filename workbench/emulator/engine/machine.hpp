@@ -399,6 +399,7 @@ struct Code : Prepared {
   bool loads_in_bulk = false;                       // to shared memory
   bool stores_in_bulk = false;                      // from there
   bool has_narrow_scopes = false;                   // memory is ordered for a block or a cluster only
+  bool observes = false;                            // what atomics have left
   std::vector<bool> guesses;  // loads that may feed the comparison of a compare-and-swap
   std::vector<std::array<uint16_t, 3>> record_flags;  // of a read, a write, an atomic; see race.hpp
   std::vector<Following> following;                   // of each instruction

@@ -4,6 +4,7 @@
 
 #include "fragment.hpp"
 #include "memory.hpp"
+#include "race.hpp"
 #include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -53,6 +54,7 @@ void load_tiles(Warp& warp, const Instruction& instruction) {
 void store_tiles(Warp& warp, const Instruction& instruction) {
   const int n = instruction.variant >> kCountShift;
   uint8_t* row[kLanes];
+  if (warp.races) warp.races->storing = true;
   tile_rows(warp, instruction.operands[0], instruction.variant, Access::write, row);
   for (int tile = 0; tile < n; ++tile) {
     const uint32_t* values = source_cells<uint32_t>(warp, instruction.operands[1 + tile]);
@@ -66,6 +68,7 @@ void store_tiles(Warp& warp, const Instruction& instruction) {
       }
     }
   }
+  if (warp.races) race_stored(warp);
 }
 
 void transpose_tile(Warp& warp, const Instruction& instruction) {

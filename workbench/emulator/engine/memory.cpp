@@ -496,7 +496,10 @@ void load(Warp& warp, const Instruction& instruction) {
   }
   if (__builtin_expect(warp.read_unwritten, 0))
     loaded_undefined(warp, instruction, S, address, sizeof(M), std::is_signed_v<M>);
-  if (instruction.flags & kOrderMask) race_acquired(warp, S, address, instruction.flags);
+  if (instruction.flags & kOrderMask) {
+    race_observed(warp, S, address, bytes, Access::read);
+    race_acquired(warp, S, address, instruction.flags, true);
+  }
 }
 
 // Two lanes that store different values to one place, in one instruction.
@@ -547,6 +550,8 @@ void store(Warp& warp, const Instruction& instruction) {
     }
   }
   if (compared) race_stored(warp);
+  if (instruction.flags & kOrderMask)
+    race_observed(warp, S, address, static_cast<uint32_t>(n) * sizeof(M), Access::write);
 }
 
 void nothing(Warp&, const Instruction&) {}

@@ -103,7 +103,7 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
               const std::optional<std::string>& isa, double seconds, uint32_t reserved_bytes,
               uint32_t most_findings, const std::vector<bool>& failing,
               const std::vector<std::pair<int32_t, int32_t>>& suppressed,
-              const std::vector<int32_t>& finding_lines) {
+              const std::vector<int32_t>& finding_lines, bool replicas) {
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
   set_shape(launch.block, block, "block has 1 to 3 dimensions");
@@ -131,6 +131,7 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.failing.assign(failing.begin(), failing.end());
   launch.suppressed = suppressed;
   launch.finding_lines = finding_lines;
+  launch.replicas = replicas;
   if (!failing.empty() && failing.size() != fault_names().size())
     throw nb::value_error("failing has one value for each of fault_names()");
   if (!finding_lines.empty() && finding_lines.size() != program.rows.size())
@@ -302,5 +303,5 @@ NB_MODULE(_engine, m) {
         "trace_lines"_a = std::vector<int32_t>{}, "isa"_a = nb::none(), "seconds"_a = 0.0,
         "reserved_bytes"_a = 0, "most_findings"_a = 1, "failing"_a = std::vector<bool>{},
         "suppressed"_a = std::vector<std::pair<int32_t, int32_t>>{},
-        "finding_lines"_a = std::vector<int32_t>{});
+        "finding_lines"_a = std::vector<int32_t>{}, "replicas"_a = false);
 }

@@ -213,8 +213,10 @@ uint32_t seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
   return clock;
 }
 
-// A fence, or what counts as one, in these lanes.
-void take_unfenced(Warp& warp, uint32_t lanes, Reach reach = kDeviceReach) {
+bool is_polled(const Unfenced& part) { return part.known[kPolled].now.far != nullptr; }
+
+// A fence, or what counts as one, in these lanes. What has been polled takes a fence of the device itself.
+void take_unfenced(Warp& warp, uint32_t lanes, int reach = kDeviceReach) {
   WarpRaces& own = *warp.races;
   if (own.unfenced.empty()) return;
   bool some = false;
@@ -223,7 +225,7 @@ void take_unfenced(Warp& warp, uint32_t lanes, Reach reach = kDeviceReach) {
     if (!here) continue;
     some = true;
     for (int r = kBlockReach; r <= reach; ++r) learn(warp, part.known[r], here);
-    if (reach == kDeviceReach) part.lanes &= ~here;
+    if (reach == kPolled || (reach == kDeviceReach && !is_polled(part))) part.lanes &= ~here;
   }
   if (!some) return;
   own.unfenced.erase(std::remove_if(own.unfenced.begin(), own.unfenced.end(),
@@ -233,13 +235,18 @@ void take_unfenced(Warp& warp, uint32_t lanes, Reach reach = kDeviceReach) {
 }
 
 // What lanes have read without a fence. Of many sets of lanes, some are taken together.
-void add_unfenced(WarpRaces& own, const Knowledge& known, uint32_t lanes, Reach reach) {
+void add_unfenced(WarpRaces& own, const Knowledge& known, uint32_t lanes, int reach) {
   constexpr size_t kMostSets = 64;
   for (Unfenced& part : own.unfenced)
     if (part.lanes == lanes) return join(part.known[reach], known);
   if (own.unfenced.size() < kMostSets) own.unfenced.push_back({lanes, {}});
   own.unfenced.back().lanes |= lanes;
   join(own.unfenced.back().known[reach], known);
+}
+
+void polled_by(const WarpRaces& own, uint32_t lanes, Knowledge& at) {
+  for (const Unfenced& part : own.unfenced)
+    if (part.lanes & lanes) join(at.now.far, part.known[kPolled].now.far);
 }
 
 }  // namespace
@@ -469,6 +476,7 @@ class Touch {
   void strong(uint64_t cell, uint32_t lane) {
     if (const uint32_t last = shadow_.last_write ? shadow_.last_write[cell] : 0) check(last, cell, lane);
     uint32_t& since = shadow_.since[cell];
+    if (!table_.observed.empty() && !updated(since)) table_.observed.erase(place(cell));
     const uint32_t mine = record_ << 6 | (kShared ? lane : kUnknownLane);
     if (since == mine) return;
     if (since == 0) {
@@ -484,6 +492,7 @@ class Touch {
   void check_set(uint32_t set, uint64_t cell, uint32_t lane) {
     if (set == 0 || set == fine_set_) return;
     const uint32_t all = set;
+    only_here_ = false;
     while (set & kSet) {
       const Node& node = table_.nodes[set & ~kSet];
       check_since(node.entry, cell, lane);
@@ -492,7 +501,7 @@ class Touch {
     if (set) check_since(set, cell, lane);
     // Entries whose lanes are known come first in a set, and are of one warp: one lane of it speaks for
     // itself.
-    if ((all & kSet) && !(set && is_own(set) && (set & 63) <= kManyLanes)) fine_set_ = all;
+    if ((all & kSet) && !only_here_ && !(set && is_own(set) && (set & 63) <= kManyLanes)) fine_set_ = all;
   }
   bool is_own(uint32_t entry) const {
     const Record& record = table_.records[entry >> 6];
@@ -525,11 +534,45 @@ class Touch {
         return;
       if (morally_strong(other)) return;
       if (writes(entry) && !(other.flags & kStrong) && by == kManyLanes) return;
-      if (lane == kUnknownLane || all_seen(other, by, lane)) return;
+      if (lane == kUnknownLane || all_seen(other, by, lane) || observed(other, cell, lane)) return;
       return conflict(other, by, cell, lane);
     }
-    if (!morally_strong(other) && !ordered(warp_, other, lane)) conflict(other, entry & 63, cell, lane);
+    if (!morally_strong(other) && !ordered(warp_, other, lane)) {
+      if (observed(other, cell, lane)) return;
+      conflict(other, entry & 63, cell, lane);
+    }
     is_fine(index);
+  }
+
+  bool of_warp(const Record& record) const {
+    return record.agent < warp_.machine->warps_per_block * warp_.machine->cluster_size;
+  }
+  bool is_update(uint32_t entry) const {
+    return (table_.records[entry >> 6].flags & (kWrite | kStrong)) == (kWrite | kStrong);
+  }
+  bool updated(uint32_t since) const {
+    return since && (since & kSet ? table_.nodes[since & ~kSet].strong_writes : is_update(since));
+  }
+  // The name of a cell among those of all blocks.
+  uint64_t place(uint64_t cell) const {
+    const uint64_t own = kShared && !base_ ? (uint64_t{warp_.block->rank} + 1) << kRankShift : base_;
+    return own + (cell << shift_);
+  }
+  // Whether the lane comes after a read, its own or another's, of what an update has left.
+  bool observed(const Record& other, uint64_t cell, uint32_t lane) {
+    if (table_.observed.empty() || !(other.flags & kStrong) || !(other.flags & kWrite) ||
+        (flags_ & kStrong) || own_.as_issued || table_.records[record_].agent != own_.agent ||
+        !of_warp(other))
+      return false;
+    const auto found = table_.observed.find(place(cell));
+    if (found == table_.observed.end() || found->second.broken) return false;
+    lane = lane_at(cell, lane);
+    only_here_ = std::any_of(found->second.by.begin(), found->second.by.end(), [&](uint32_t entry) {
+      const Record& read = table_.records[entry >> 6];
+      if (read.cluster != own_.cluster || read.agent != own_.agent) return ordered(warp_, read, lane);
+      return (entry & 63) == lane || read.clock <= own_.joined || all_seen(read, entry & 63, lane);
+    });
+    return only_here_;
   }
 
   // Whether both are strong, and the scope of each includes the other's thread.
@@ -686,11 +729,8 @@ class Touch {
   uint32_t push(uint32_t parent, uint32_t entry) {
     const bool set = (parent & kSet) != 0;
     const uint32_t length = set ? table_.nodes[parent & ~kSet].length : 1;
-    const auto strong_write = [&](uint32_t e) {
-      return (table_.records[e >> 6].flags & (kWrite | kStrong)) == (kWrite | kStrong);
-    };
     const bool strong_writes =
-        strong_write(entry) || (set ? table_.nodes[parent & ~kSet].strong_writes : strong_write(parent));
+        is_update(entry) || (set ? table_.nodes[parent & ~kSet].strong_writes : is_update(parent));
     table_.nodes.push_back(
         {parent, entry, length + 1, strong_writes, of_own_lanes(parent) && of_own_lanes(entry)});
     return kSet | static_cast<uint32_t>(table_.nodes.size() - 1);
@@ -761,6 +801,7 @@ class Touch {
   uint32_t *fine_, own_fine_[kOwnKept], kept_ = kRecentlyBefore, fine_set_ = 0;
   uint32_t from_ = 0, to_ = 0;  // the last transition
   uint32_t first_lane_ = 0, element_bytes_ = 0;
+  bool only_here_ = false;  // what was found to come before holds for this cell, and not for its records
 };
 
 // The record of what the warp is executing; 0 when there is no room for more.
@@ -946,6 +987,7 @@ void find_granules(const Program& program, Code& code) {
     const auto ordered = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
     if (ordered("ld") || ordered("st") || ordered("atom") || ordered("red") || ordered("fence"))
       code.has_narrow_scopes |= reach_of(row.flags) != kDeviceReach;
+    code.observes |= (row.flags & kObserves) != 0;
     code.loads_in_bulk |= name.rfind("cp.async.bulk", 0) == 0 && name.find(".mbarrier") != std::string::npos;
   }
 }
@@ -974,6 +1016,7 @@ void start_races(Cluster& cluster, int64_t index) {
   races.table.nodes.resize(1);
   races.table.transitions.clear();
   races.table.by_many.clear();
+  races.table.observed.clear();
   std::fill(races.table.recent.begin(), races.table.recent.end(), RecordTable::Recent{});
   races.releases.clear();
   races.arriving = races.completed = Knowledge{};
@@ -1295,7 +1338,8 @@ void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint
       bucket[at] = static_cast<int8_t>(l);
     } else if (value[first] != value[l]) {
       Fault fault;
-      fault.kind = FaultKind::race;
+      const bool replicas = warp.machine->launch->replicas && space == Space::shared;
+      fault.kind = replicas ? FaultKind::race_of_replicas : FaultKind::race;
       fault.pc = fault.other_pc = warp.pc;
       fault.block = fault.other_block = warp.block->id;
       fault.warp = fault.other_warp = warp.id;
@@ -1322,6 +1366,9 @@ void race_lanes_joined(Warp& warp, uint32_t lanes) {
   if (!warp.races) return;
   WarpRaces& own = *warp.races;
   take_unfenced(warp, lanes);
+  Knowledge polled;
+  polled_by(own, lanes, polled);
+  if (polled.now.far) add_unfenced(own, polled, lanes, kPolled);
   share(warp, lanes);
   if ((lanes & warp.exists) == warp.exists) {
     own.joined = own.now();
@@ -1343,7 +1390,7 @@ void race_fence(Warp& warp, int32_t flags) {
   if (!warp.races) return;
   WarpRaces& own = *warp.races;
   const Reach reach = reach_of(flags);
-  take_unfenced(warp, warp.active, reach);
+  take_unfenced(warp, warp.active, reach == kDeviceReach ? kPolled : reach);
   const Clock now = known_to_some(warp);
   own.known.fenced_block = now;
   if (reach >= kClusterReach && warp.machine->cluster_size > 1) own.known.fenced_cluster = now;
@@ -1391,15 +1438,18 @@ void race_barrier_completed(Block& block, int number, bool all) {
       if (waits(group)) lanes |= group.mask;
     return lanes;
   };
+  Knowledge polled;  // a fence behind the barrier takes it, whoever has polled
   for (Warp& warp : block.warps)
     if (const uint32_t lanes = waiting(warp)) {
       take_unfenced(warp, lanes);
+      polled_by(*warp.races, lanes, polled);
       tell(warp, sum);
     }
   for (Warp& warp : block.warps) {
     const uint32_t lanes = waiting(warp);
     if (!lanes) continue;
     learn(warp, sum, lanes);
+    if (polled.now.far) add_unfenced(*warp.races, polled, lanes, kPolled);
     race_lanes_joined(warp, lanes);
   }
   sum = Knowledge{};
@@ -1533,7 +1583,8 @@ void each_flag(Warp& warp, Space space, const uint64_t* address, F f) {
 }
 
 // Lanes read what a fence or a release of that reach has put there.
-void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes, Reach reach, bool at_once) {
+void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes, Reach reach, bool at_once,
+             bool by_load = false) {
   WarpRaces& own = *warp.races;
   auto& last = own.last_acquired[at_once][reach];
   uint32_t& last_lanes = own.last_acquired_lanes[at_once][reach];
@@ -1544,6 +1595,11 @@ void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes,
   const auto near = from->find(own.cluster);
   if (near != from->end()) join(learnt.now.near, *near->second);
   join(learnt.now.far, from);
+  if (!at_once && by_load && learnt.now.far) {  // what other clusters have told
+    Knowledge polled;
+    std::swap(polled.now.far, learnt.now.far);
+    add_unfenced(own, polled, lanes, kPolled);
+  }
   if (!at_once) return add_unfenced(own, learnt, lanes, reach);
   learn(warp, learnt, lanes);
   own.tick();
@@ -1583,7 +1639,7 @@ void race_released(Warp& warp, Space space, const uint64_t* address, int32_t fla
   if (!releases && own.known.fenced_block.near.empty() &&
       (update || (warp.machine->races->releases.empty() && warp.block->cluster->races->releases.empty())))
     return;
-  if (releases) take_unfenced(warp, warp.active, reach);
+  if (releases) take_unfenced(warp, warp.active, reach == kDeviceReach ? kPolled : reach);
   const Clock now = releases ? known_to_some(warp) : Clock{};
   // What is ordered by a fence, or by this, reaches no further than either.
   const auto up_to = [&](Reach r, const Clock& fenced) {
@@ -1606,7 +1662,7 @@ void race_released(Warp& warp, Space space, const uint64_t* address, int32_t fla
   if (releases) own.tick();
 }
 
-void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags) {
+void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool by_load) {
   if (!warp.races) return;
   const int order = flags & kOrderMask;
   const bool at_once = order == kAcquires || order >= kBoth;
@@ -1618,7 +1674,7 @@ void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t fla
     if (found == all.end()) return;
     const Release& release = found->second;
     acquire_proxied(*warp.races, release.proxied);
-    if (reach == kDeviceReach) acquire(warp, release.device, lanes, kDeviceReach, at_once);
+    if (reach == kDeviceReach) acquire(warp, release.device, lanes, kDeviceReach, at_once, by_load);
     const auto near = release.near.find(warp.races->cluster);
     if (near == release.near.end()) return;
     for (const NearRelease& one : near->second)
@@ -1626,6 +1682,55 @@ void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t fla
         acquire(warp, one.block, lanes, kBlockReach, at_once);
       else if (reach >= kClusterReach)
         acquire(warp, one.cluster, lanes, kClusterReach, at_once);
+  });
+}
+
+std::unique_lock<std::mutex> race_in_order(const Warp& warp) {
+  const Machine& machine = *warp.machine;
+  if (!machine.races || !machine.races->locked || !machine.prepared->observes) return {};
+  return std::unique_lock<std::mutex>(machine.races->mutex);
+}
+
+void race_observed(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access) {
+  if (!warp.races || !warp.machine->prepared->observes) return;
+  std::unique_lock<std::mutex> lock;
+  if (access != Access::atomic) lock = race_in_order(warp);
+  Machine& machine = *warp.machine;
+  const auto pc = static_cast<size_t>(warp.pc);
+  const bool reads = (machine.prepared->instructions[pc].flags & kObserves) != 0;
+  for_lanes(warp.active, [&](int l) {
+    const bool shared =
+        space == Space::shared || (space == Space::none && address[l] >> 32 == kSharedWindow >> 32);
+    if (!shared && address[l] < kFirstGlobal) return;
+    ClusterRaces& cluster = *warp.block->cluster->races;
+    RecordTable& table = shared ? cluster.table : machine.races->table;
+    if (access == Access::read && table.observed.empty()) return;
+    const uint32_t record = shared ? warp.races->shared_record[pc] : warp.races->global_record[pc];
+    const uint16_t flags = table.records[record].flags;
+    // a narrow scope may not include whoever updates, or observes
+    const bool alone = shared && machine.cluster_size == 1;
+    const bool narrow = !record || ((flags & kNarrowScope) && !alone);
+    const int shift = shared ? machine.races->shared_shift : machine.races->global_shift;
+    uint64_t first = address[l];
+    if (shared) {
+      first &= 0xffffffffu;
+      if (first >> kRankShift == 0) first |= (uint64_t{warp.block->rank} + 1) << kRankShift;
+    }
+    for (uint64_t cell = first >> shift; cell <= (first + bytes - 1) >> shift; ++cell) {
+      const uint32_t entry = record << 6 | static_cast<uint32_t>(l);
+      if (access == Access::read) {
+        const auto found = table.observed.find(cell << shift);
+        if (found == table.observed.end() || narrow) continue;
+        std::vector<uint32_t>& by = found->second.by;
+        if (by.size() < kWalked && std::find(by.begin(), by.end(), entry) == by.end()) by.push_back(entry);
+        continue;
+      }
+      Observed& observed = table.observed[cell << shift];
+      observed.broken |= narrow || (access == Access::write && observed.updated);
+      observed.updated = true;
+      observed.by.clear();
+      if (access == Access::atomic && reads && !narrow) observed.by.push_back(entry);
+    }
   });
 }
 

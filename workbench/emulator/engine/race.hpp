@@ -48,6 +48,8 @@ struct Release {  // what a flag or an atomic hands on
 
 // How far a scope reaches.
 enum Reach : int { kBlockReach, kClusterReach, kDeviceReach };
+// Of what relaxed loads have read of other clusters: it takes a fence of the device, and a barrier is none.
+constexpr int kPolled = kDeviceReach + 1;
 inline Reach reach_of(int32_t flags) {
   const int scope = (flags & kScopeMask) >> kScopeShift;
   return scope == 1 ? kBlockReach : scope == 2 ? kClusterReach : kDeviceReach;
@@ -90,11 +92,21 @@ struct Node {  // a set of accesses to a granule: one more than the parent
 constexpr uint32_t kSet = 1u << 31, kMostRecords = 1u << 25;
 constexpr uint32_t kManyLanes = 32, kCollective = 33, kUnknownLane = 34;
 
+// Of a cell that atomics have updated since the last plain store: who has read what the newest of them left.
+// Who comes after such a read comes after all of these updates, too: what is observed comes before what
+// follows the observation (PTX 8.9.5). Of what the updating threads did before, that says nothing.
+struct Observed {
+  bool updated = false;  // at all
+  bool broken = false;  // a strong store has replaced what an update left: no later read observes that update
+  std::vector<uint32_t> by;  // entries of the reads
+};
+
 struct RecordTable {
   std::vector<Record> records{Record{}};
   std::vector<Node> nodes{Node{}};
   std::unordered_map<uint64_t, uint32_t> transitions;  // (set, entry) to the set with both
   std::unordered_map<uint64_t, uint32_t> by_many;      // (entry, lanes) to the entry of these lanes
+  std::unordered_map<uint64_t, Observed> observed;     // by place
 
   struct Recent {
     uint64_t key = 0;
@@ -120,7 +132,7 @@ struct LaneKnowledge {
 
 struct Unfenced {  // what lanes have read of flags or mbarriers, with no fence since
   uint32_t lanes;
-  Knowledge known[kDeviceReach + 1];  // what a fence takes that reaches at least so far
+  Knowledge known[kPolled + 1];  // what a fence takes that reaches at least so far
 };
 
 constexpr uint32_t kRecentlyBefore = 128;
@@ -259,7 +271,11 @@ void race_fence(Warp& warp, int32_t flags);
 void race_lanes_joined(Warp& warp, uint32_t lanes);
 void race_initialised_joined(Warp& warp);  // of what their fences for mbarriers have told
 void race_released(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool update);
-void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags);
+void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool by_load);
+// Held while an atomic updates memory and says so: host threads agree on the order of updates.
+std::unique_lock<std::mutex> race_in_order(const Warp& warp);
+// A strong access has been made: of an atomic under the lock above.
+void race_observed(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access);
 void race_arrive(Warp& warp, Knowledge& at);  // hands over what the warp knows
 // Hands on what fences of a scope have ordered.
 void race_arrive_relaxed(Warp& warp, Knowledge& at, const Clock& fenced);

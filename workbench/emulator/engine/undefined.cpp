@@ -664,7 +664,7 @@ Following following(const Operation& operation, int operands) {
     result.how = Follow::moves, result.controls = 1u << 3 | 1u << 4;
   } else if (base == "and" || base == "or" || base == "xor" || base == "not" || name == "lop3.b32") {
     result.how = Follow::logic;
-  } else if (base != "cvt" && starts(base, "set") == false && last.size() > 2 &&
+  } else if (base != "cvt" && starts(base, "set") == false && last.size() > 2 && last != "f32x2" &&
              last.compare(last.size() - 2, 2, "x2") == 0) {
     result.how = Follow::halves;
   } else if (base == "cvt" && parts.size() > 2 && last == "f32" &&

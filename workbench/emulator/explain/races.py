@@ -66,6 +66,12 @@ class Races(Evidence):
         message, advice = self.explain_race()
         return f"{message}; both store the same value", f"let one thread store it; else {advice}"
 
+    def explain_race_of_replicas(self) -> tuple[str, str]:
+        """Lanes that hold the same value, but for its rounding."""
+        message, _ = self.explain_race()
+        advice = "where they are sums, a product is fused into them in some lanes: without fusion all round alike"
+        return message, advice
+
     def both_accesses(self) -> str:
         """Who does what to which element here, and who did there."""
         seen, other = self.seen, self.other

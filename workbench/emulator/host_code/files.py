@@ -98,7 +98,7 @@ class SourceFiles:
                 file.headers[include.token.start] = header
 
     def _read(self, path: Path) -> SourceFile | None:
-        text = path.read_text(errors="replace")
+        text = path.read_text("utf-8-sig", errors="replace")
         try:
             file = SourceFile(str(path), text, preprocessed(text))
         except SourceError:

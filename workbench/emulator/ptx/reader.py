@@ -21,6 +21,7 @@ _LOC = re.compile(
 )
 
 _FILE = re.compile(r'^[ \t]*\.file\s+(\d+)\s+"([^"\n]*)"', re.MULTILINE)
+_BEYOND_ASCII = re.compile(r"(?:\\[2-3][0-7]{2})+")  # bytes of UTF-8
 _DEBUG_STRINGS = re.compile(r"\.section\s+\.debug_str\s*\{(.*?)\}", re.DOTALL)
 _FIRST_OF_A_NUMBER = frozenset("+-.0123456789")
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?")
@@ -44,7 +45,11 @@ _MOST_DIGITS = 64
 
 def source_files(text: str) -> dict[int, str]:
     """The paths of ``.file`` directives by their numbers."""
-    return {int(number): path for number, path in _FILE.findall(text)}
+    return {int(number): _BEYOND_ASCII.sub(_from_octal, path) for number, path in _FILE.findall(text)}
+
+
+def _from_octal(match: re.Match[str]) -> str:
+    return bytes(int(digits, 8) for digits in match[0].split("\\")[1:]).decode(errors="replace")
 
 
 class Reader:

@@ -18,7 +18,7 @@ class PtxSyntaxError(ValueError):
         self.line = line
 
 
-_TYPE_SIZES = {"pred": 1, "f16x2": 4, "bf16x2": 4, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "b128": 16}
+_TYPE_SIZES = {"pred": 1, "f16x2": 4, "bf16x2": 4, "bf16": 2, "tf32": 4, "f32x2": 8, "e4m3": 1, "e5m2": 1, "b128": 16}
 
 
 @lru_cache(maxsize=256)
