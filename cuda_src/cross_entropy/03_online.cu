@@ -1,10 +1,11 @@
 // loss[r] = log sum_j e^(x[r, j]) - x[r, labels[r]], 0 where the label is below 0; lse[r]: that logarithm.
 // x: (rows, columns), rows ldx elements apart; labels, loss, lse: (rows).
 //
-// stage 3, online: maximum and sum in one pass. a lane keeps the sum relative to the largest number that it
-// has seen, and rescales it when a larger one comes; the lanes' pairs are combined in the same way.
+// stage 3, online: maximum and sum are computed in one pass. a lane keeps its sum relative to the largest
+// number that it has seen. when a larger number comes, it rescales the sum. the pairs of maximum and sum of
+// the lanes are combined in the same way.
 //
-// what it gains: the row is read once, the least possible.
+// what it gains: the row is read once, which is the least possible.
 //
 // what limits it: a lane loads one element at a time, so few bytes are in flight.
 #include "tile/cross_entropy.cuh"

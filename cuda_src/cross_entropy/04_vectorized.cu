@@ -2,8 +2,8 @@
 // x: (rows, columns), rows ldx elements apart; labels, loss, lse: (rows).
 //
 // stage 4, vectorized: a lane loads 16 bytes at a time, and VECTORS such vectors before it uses the first.
-// vectors lie at multiples of 16 bytes wherever the row starts; only its first and last elements are loaded
-// one by one.
+// vectors begin at multiples of 16 bytes, wherever the row begins. only the first and the last elements of a
+// row are loaded one by one.
 //
 // what it gains: one instruction loads 8 elements (4 of fp32), and more bytes are in flight. a lane takes the
 // maximum of all vectors before their exponentials, so the sum is rescaled once for all of them.

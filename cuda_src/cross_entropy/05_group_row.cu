@@ -1,13 +1,14 @@
 // loss[r] = log sum_j e^(x[r, j]) - x[r, labels[r]], 0 where the label is below 0; lse[r]: that logarithm.
 // x: (rows, columns), rows ldx elements apart; labels, loss, lse: (rows).
 //
-// stage 5, a group a row: GROUP threads share a row, as many as it has work for. a short row has some lanes
-// of a warp; a long one has a block, which combines its pairs through shared memory.
+// stage 5, a group a row: GROUP threads share a row, as many as the row has work for. a short row has some
+// lanes of a warp. a long row has a block, whose warps combine their pairs of maximum and sum through shared
+// memory.
 //
-// what it gains: longer runs in each page of the memory; enough threads where rows are too few to fill the
-// device with warps; no idle lanes where rows are short.
+// what it gains: each page of the memory is read in longer runs. where rows are too few to fill the device
+// with warps, there are enough threads. where rows are short, no lanes are idle.
 //
-// what limits it: device memory, for many rows.
+// what limits it: device memory, if there are many rows.
 #include "tile/cross_entropy.cuh"
 #include "tile/softmax_row.cuh"
 

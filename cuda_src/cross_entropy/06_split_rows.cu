@@ -3,12 +3,12 @@
 //
 // states: (rows, parts, 2), scratch.
 //
-// stage 6, split rows: a row of any length is split over `parts` blocks. each stores maximum and sum of its
-// part in memory; a second kernel combines those of a row by a warp.
+// stage 6, split rows: a row of any length is split over `parts` blocks. each block stores the maximum and
+// the sum of its part in memory. in a second kernel, a warp combines the parts of a row.
 //
 // what it gains: few rows, such as one of 2^26 columns, keep all multiprocessors busy.
 //
-// what limits it: device memory; if there are few bytes, the second launch, about 3 us.
+// what limits it: device memory. if there are few bytes, the second launch, which takes about 3 us.
 #include "tile/cross_entropy.cuh"
 #include "tile/softmax_row.cuh"
 

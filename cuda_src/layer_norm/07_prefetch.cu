@@ -1,11 +1,11 @@
 // y[r, c] = (x[r, c] - mean_r) w[c] / sqrt(variance_r + eps) + b[c]. x, y: (rows, columns), rows ldx and ldy
 // elements apart; w, b: (columns).
 //
-// stage 7, prefetch: blocks stay and take row after row, or a cluster of BLOCKS does. bulk copies bring the
-// next STAGES - 1 rows to shared memory while threads work on this one in their registers, where weights and
-// biases are for all rows.
+// stage 7, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks, takes one row after the
+// other. bulk copies bring the next STAGES - 1 rows to shared memory while threads work on the present row in
+// their registers. the registers also hold weights and biases, which are the same for all rows.
 //
-// what it gains: loads go on while a block computes and stores, however large it is; weights and biases are
+// what it gains: loads go on while a block computes and stores, however large it is. weights and biases are
 // read once a block.
 //
 // what limits it: device memory. a row of less than a few tens of kilobytes is too little work for a block.

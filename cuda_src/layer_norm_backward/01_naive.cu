@@ -3,10 +3,10 @@
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw, db: (columns).
 // states: (rows, 2) scratch: how rows were normalised.
 //
-// stage 1, naive: one thread takes one row for dx, then one thread one column for dw and db.
+// stage 1, naive: first one thread takes one row, for dx. then one thread takes one column, for dw and db.
 //
-// what limits it: for dx neighbouring threads read addresses a row apart; for dw there are only as many
-// threads as columns.
+// what limits it: for dx, neighbouring threads read addresses a row apart. for dw and db, there are only as
+// many threads as columns.
 #include "tile/gradient_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

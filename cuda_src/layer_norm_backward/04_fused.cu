@@ -3,15 +3,16 @@
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw, db: (columns).
 // partial: (blocks, columns, 2), scratch.
 //
-// stage 4, fused: groups of GROUP threads, some lanes of a warp for a short row, a block for a long one, take
-// rows one after the other and keep what the rows add to dw and db in registers: a thread has the same
-// columns of every row. the groups of a block add theirs up, and a second kernel what the blocks store.
+// stage 4, fused: groups of GROUP threads take rows one after the other. a short row has some lanes of a warp
+// as its group, a long row has a block. a thread has the same columns of every row, so it adds up dw and db
+// of these columns in registers. the groups of a block add up their sums, and the block stores them. a second
+// kernel adds up what the blocks have stored.
 //
-// where registers are left, AHEAD, the next row is loaded before this one is used.
+// if registers are left, AHEAD is set, and the next row is loaded before the present one is used.
 //
 // what it gains: x and dy are read once for all gradients.
 //
-// what limits it: device memory; what is kept takes registers, so few rows are in flight where they are long.
+// what limits it: device memory. the sums take registers, so where rows are long, few of them are in flight.
 #include "tile/gradient_row.cuh"
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;

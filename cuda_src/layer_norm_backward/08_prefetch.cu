@@ -3,14 +3,14 @@
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw, db: (columns).
 // partial: (clusters, columns, 2), scratch.
 //
-// stage 8, prefetch: blocks stay and take row after row, or a cluster of BLOCKS does, as in stage 5. bulk
-// copies bring the next STAGES - 1 rows of x and of dy to shared memory while threads work on this one in
-// their registers.
+// stage 8, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks as in stage 5, takes one
+// row after the other. bulk copies bring the next STAGES - 1 rows of x and of dy to shared memory while
+// threads work on the present row in their registers.
 //
-// what it gains: loads go on while a block adds up and stores, and take no registers.
+// what it gains: loads go on while a block adds up and stores. they take no registers.
 //
-// what limits it: device memory, while rows have some tens of kilobytes. short ones are too little work for a
-// block.
+// what limits it: device memory, while rows have at least some tens of kilobytes. shorter rows are too little
+// work for a block.
 #include "tile/cluster_reduce.cuh"
 #include "tile/gradient_row.cuh"
 #include "tile/row_prefetch.cuh"

@@ -1,5 +1,5 @@
-// y = the sum, or the maximum if MAXIMUM, of x along the columns, (rows), along the rows, (columns), or of
-// all elements, (1). x: (rows, columns), rows ldx elements apart.
+// y = the sum of x, or its maximum if MAXIMUM. x: (rows, columns), rows ldx elements apart. y: (rows) if x is
+// reduced along the columns, (columns) if it is reduced along the rows, (1) if all elements are reduced.
 //
 // stage 1, naive: one thread computes one element of y.
 //

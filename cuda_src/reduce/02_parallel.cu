@@ -1,9 +1,9 @@
-// y = the sum, or the maximum if MAXIMUM, of x along the columns, (rows), along the rows, (columns), or of
-// all elements, (1). x: (rows, columns), rows ldx elements apart.
+// y = the sum of x, or its maximum if MAXIMUM. x: (rows, columns), rows ldx elements apart. y: (rows) if x is
+// reduced along the columns, (columns) if it is reduced along the rows, (1) if all elements are reduced.
 //
 // stage 2, parallel: the lanes of a warp read neighbouring elements. along the columns, a warp shares a row.
-// along the rows, each lane has a column; the warps of a block alternate rows and add up in shared memory. if
-// all elements are reduced, a second kernel combines the values of the rows.
+// along the rows, each lane has a column; the warps of a block take rows in turn, and add up in shared
+// memory. if all elements are reduced, a second kernel combines the values of the rows.
 //
 // what it gains: a load needs few transactions, 32 times as many threads work, and several of them work on
 // one element of y.

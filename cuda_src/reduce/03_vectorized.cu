@@ -1,9 +1,9 @@
-// y = the sum, or the maximum if MAXIMUM, of x along the columns, (rows), along the rows, (columns), or of
-// all elements, (1). x: (rows, columns), rows ldx elements apart.
+// y = the sum of x, or its maximum if MAXIMUM. x: (rows, columns), rows ldx elements apart. y: (rows) if x is
+// reduced along the columns, (columns) if it is reduced along the rows, (1) if all elements are reduced.
 //
-// stage 3, vectorized: a lane loads VECTORS vectors of 16 bytes before it uses the first. along the rows it
-// reduces the columns of a vector. if all elements are reduced, a matrix without padding counts as one long
-// row, which is reduced in stretches.
+// stage 3, vectorized: a lane loads VECTORS vectors of 16 bytes before it uses the first. along the rows, a
+// lane reduces all columns of its vector. if all elements are reduced, a matrix without padding counts as one
+// long row, which is reduced in stretches.
 //
 // what it gains: one instruction loads 8 elements (4 of fp32), and enough bytes are in flight.
 //

@@ -1,13 +1,13 @@
-// y = the sum, or the maximum if MAXIMUM, of x along the columns, (rows), along the rows, (columns), or of
-// all elements, (1). x: (rows, columns), rows ldx elements apart.
+// y = the sum of x, or its maximum if MAXIMUM. x: (rows, columns), rows ldx elements apart. y: (rows) if x is
+// reduced along the columns, (columns) if it is reduced along the rows, (1) if all elements are reduced.
 //
-// stage 4, split: several blocks share one element of y. along the columns each block has a part of the row,
-// along the rows some rows, of all elements some stretches. a second kernel combines what they store, in a
-// fixed order, so the result is always the same.
+// stage 4, split: several blocks share one element of y. along the columns, each block has a part of the row.
+// along the rows, it has some of the rows. if all elements are reduced, it has some of the stretches. a
+// second kernel combines what the blocks store, in a fixed order, so the result is always the same.
 //
-// what it gains: enough blocks at work whatever the shape of y.
+// what it gains: enough blocks work, whatever the shape of y is.
 //
-// what limits it: device memory; if there are few bytes, the second launch, about 3 us.
+// what limits it: device memory. if there are few bytes, the second launch, which takes about 3 us.
 #include "tile/reduce_ops.cuh"
 
 using Op = ReduceOp<MAXIMUM>;

@@ -1,15 +1,16 @@
-// y = the sum, or the maximum where MAXIMUM, of x: (rows, columns), rows ldx elements apart, along the
-// columns, (rows), along the rows, (columns), or of all, (1). partial and counters: scratch, the counters
-// zero, unused where no element of y is shared by blocks.
+// y = the sum of x, or its maximum if MAXIMUM. x: (rows, columns), rows ldx elements apart. y: (rows) if x is
+// reduced along the columns, (columns) if it is reduced along the rows, (1) if all elements are reduced.
+// partial and counters: scratch, the counters zero. they are not used if no element of y is shared by blocks.
 //
-// stage 5, one launch: as many threads share a row as the device has for it: some lanes, a block, or blocks.
-// where blocks share an element of y, the last of them to finish combines what all have stored, in a fixed
-// order. along the rows ACROSS lanes lie side by side, and the others have the next rows.
+// stage 5, one launch: as many threads share a row as the device has for it: some lanes of a warp, a block,
+// or several blocks. where blocks share an element of y, the last of them to finish combines what all have
+// stored, in a fixed order. along the rows, ACROSS lanes lie side by side, and the other lanes have the next
+// rows.
 //
-// what it gains: no second launch, whose start is most of the time for few bytes; all lanes are at work
-// however short rows are.
+// what it gains: there is no second launch. for few bytes, its start would take most of the time. all lanes
+// work, however short rows are.
 //
-// what limits it: device memory; for few bytes the launch.
+// what limits it: device memory. if there are few bytes, the launch.
 #include "tile/last_block.cuh"
 #include "tile/reduce_ops.cuh"
 

@@ -5,8 +5,8 @@
 // stage 1, naive: one thread takes one row. it stores the sum of the two rows and reads it again for the
 // result.
 //
-// what limits it: neighbouring threads read addresses a row apart, so that each load of a warp is 32
-// transactions; and there are only as many threads as rows.
+// what limits it: neighbouring threads read addresses a row apart, so each load of a warp needs 32
+// transactions. there are only as many threads as rows.
 #include "tile/convert.cuh"
 #include "tile/row_reduce.cuh"
 

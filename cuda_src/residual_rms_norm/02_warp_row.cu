@@ -4,10 +4,10 @@
 //
 // stage 2, a warp a row: the lanes of a warp share a row, and reduce the sum of squares by shuffles.
 //
-// what it gains: the lanes read neighbouring elements, which are few transactions; 32 times as many threads.
+// what it gains: lanes read neighbouring elements in few transactions, and 32 times as many threads work.
 //
-// what limits it: a load of a lane is of one element, so that few bytes are in flight; the row is read more
-// than once.
+// what limits it: a lane loads one element at a time, so few bytes are in flight. the row is read more than
+// once.
 #include "tile/convert.cuh"
 #include "tile/row_reduce.cuh"
 

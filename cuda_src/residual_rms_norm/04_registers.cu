@@ -2,14 +2,14 @@
 // stored. x, residual, s, y: (rows, columns), rows ldx (of the first two) and ldy elements apart; w:
 // (columns).
 //
-// stage 4, registers: as many threads share a row, GROUP, as can hold it in their registers, VECTORS vectors
-// each: some lanes of a warp for a short row, a block for a long one.
+// stage 4, registers: GROUP threads share a row, as many as can hold it in their registers. each of them
+// holds VECTORS vectors. a short row has some lanes of a warp, a long row has a block.
 //
-// what it gains: one read and one write, which is the least there is; all loads of a thread are in flight
-// before the first is used.
+// what it gains: there is one read and one write, which is the least possible. all loads of a thread are in
+// flight before the first is used.
 //
 // what limits it: device memory, while the row fits in a block. blocks that hold long rows are large, and few
-// fit on a multiprocessor: while they store, few others load.
+// fit on a multiprocessor. so while they store, few others load.
 #include "tile/norm_row.cuh"
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;

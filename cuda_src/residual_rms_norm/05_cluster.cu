@@ -2,11 +2,11 @@
 // stored. x, residual, s, y: (rows, columns), rows ldx (of the first two) and ldy elements apart; w:
 // (columns).
 //
-// stage 5, cluster: the BLOCKS blocks of a cluster share a row, each with its vectors in registers, and hand
-// each other the sum of squares through distributed shared memory. with one block a row this is stage 4.
+// stage 5, cluster: the BLOCKS blocks of a cluster share a row, each with its vectors in registers. they
+// exchange the sum of squares through distributed shared memory. with one block a row this is stage 4.
 //
-// what it gains: rows that no block can hold are read once, too; long rows are held by several small blocks,
-// of which a multiprocessor has some at different points of their work.
+// what it gains: rows that do not fit into one block are read once, too. several small blocks hold a long
+// row, and a multiprocessor has several of them at different points of their work.
 //
 // what limits it: device memory, while there are enough rows for all multiprocessors.
 #include "tile/cluster_reduce.cuh"

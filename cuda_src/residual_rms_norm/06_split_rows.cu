@@ -2,13 +2,13 @@
 // stored. x, residual, s, y: (rows, columns), rows ldx (of the first two) and ldy elements apart; w:
 // (columns). states: (rows, parts), scratch.
 //
-// stage 6, split rows: a row of any length is split over `parts` blocks. each stores the sum of squares of
-// its part in memory; a second kernel combines those of the row in every block and writes the part of the
-// result.
+// stage 6, split rows: a row of any length is split over `parts` blocks. each block stores the sum of squares
+// of its part in memory. in a second kernel, every block combines the values of all parts of its row, and
+// writes its part of the result.
 //
-// what it gains: few rows, one of 2^26 columns say, keep all multiprocessors busy.
+// what it gains: few rows, such as one of 2^26 columns, keep all multiprocessors busy.
 //
-// what limits it: device memory; s is written and read again.
+// what limits it: device memory. s is written and read again.
 #include "tile/norm_row.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>;

@@ -1,12 +1,12 @@
 // y[r, c] = x[r, c] w[c] / sqrt(mean_j x[r, j]^2 + eps). x, y: (rows, columns), rows ldx and ldy elements
 // apart; w: (columns).
 //
-// stage 3, vectorized: a lane loads and stores 16 bytes at a time. vectors lie at multiples of 16 bytes
-// wherever the row starts; only the first and the last one of a row are moved element by element.
+// stage 3, vectorized: a lane loads and stores 16 bytes at a time. vectors begin at multiples of 16 bytes,
+// wherever the row begins. only the first and the last vector of a row are moved element by element.
 //
-// what it gains: 8 elements an instruction (4 of fp32).
+// what it gains: one instruction moves 8 elements (4 of fp32).
 //
-// what limits it: the row is read more than once; one warp has too few bytes in flight for a long row.
+// what limits it: the row is read more than once. one warp has too few bytes in flight for a long row.
 #include "tile/norm_row.cuh"
 
 constexpr int GROUP = WARP;

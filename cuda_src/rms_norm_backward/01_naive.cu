@@ -3,9 +3,9 @@
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw: (columns).
 // states: (rows) scratch: how rows were normalised.
 //
-// stage 1, naive: one thread takes one row for dx, then one thread one column for dw.
+// stage 1, naive: first one thread takes one row, for dx. then one thread takes one column, for dw.
 //
-// what limits it: for dx neighbouring threads read addresses a row apart; for dw there are only as many
+// what limits it: for dx, neighbouring threads read addresses a row apart. for dw, there are only as many
 // threads as columns.
 #include "tile/gradient_row.cuh"
 

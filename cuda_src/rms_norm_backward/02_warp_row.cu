@@ -3,12 +3,13 @@
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw: (columns).
 // states: (rows) scratch: how rows were normalised.
 //
-// stage 2, a warp a row: the lanes of a warp share a row, and add up by shuffles. for dw a lane has a column,
-// and the warps of a block take rows alternately.
+// stage 2, a warp a row: for dx, the lanes of a warp share a row, and add up by shuffles. for dw, a lane has
+// a column, and the warps of a block take rows in turn.
 //
-// what it gains: few transactions a load, and many more threads.
+// what it gains: a load needs few transactions, and many more threads work.
 //
-// what limits it: x and dy are read several times for dx and once more for dw; one element a load.
+// what limits it: x and dy are read several times for dx and once more for dw. a lane loads one element at a
+// time.
 #include "tile/gradient_row.cuh"
 
 constexpr int ROWS = THREADS / WARP;

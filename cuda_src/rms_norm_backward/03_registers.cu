@@ -3,12 +3,12 @@
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw: (columns).
 // states: (rows) scratch: how rows were normalised.
 //
-// stage 3, registers: as many threads share a row, GROUP, as can hold x and dy in their registers, VECTORS
-// vectors of 16 bytes of each.
+// stage 3, registers: GROUP threads share a row, as many as can hold x and dy in their registers. each of
+// them holds VECTORS vectors of 16 bytes of x and as many of dy.
 //
-// what it gains: one read of x and dy for dx; all loads of a thread are in flight at once.
+// what it gains: x and dy are read once for dx. all loads of a thread are in flight at once.
 //
-// what limits it: dw reads x and dy once more.
+// what limits it: x and dy are read once more for dw.
 #include "tile/gradient_row.cuh"
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;

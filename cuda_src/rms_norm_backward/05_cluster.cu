@@ -3,14 +3,14 @@
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw: (columns).
 // partial: (blocks, columns), scratch.
 //
-// stage 5, cluster: the BLOCKS blocks of a cluster share long rows, and hand each other what they have of a
-// row's sums through distributed shared memory. every block keeps dw of its own columns. with one block a row
-// this is stage 4.
+// stage 5, cluster: the BLOCKS blocks of a cluster share long rows. they exchange their parts of a row's sums
+// through distributed shared memory. every block keeps dw of its own columns. with one block a row this is
+// stage 4.
 //
-// what it gains: rows that no block can hold are read once, too; and what several small blocks keep of a row
-// leaves registers for the next one.
+// what it gains: rows that do not fit into one block are read once, too. several small blocks share a row and
+// its sums, which leaves registers for the next row.
 //
-// what limits it: device memory, while there are enough rows for all clusters; each row waits for the slowest
+// what limits it: device memory, while there are enough rows for all clusters. each row waits for the slowest
 // block of its cluster.
 #include "tile/cluster_reduce.cuh"
 #include "tile/gradient_row.cuh"

@@ -3,16 +3,15 @@
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw: (columns).
 // states: (rows, parts, 2), scratch.
 //
-// stage 6, split rows: a row of any length is split over `parts` blocks, each of which stores the sums of x^2
-// and of g x of its part. a block of the second kernel takes `part` vectors of columns of all rows: it
-// combines the parts of each row, and then its groups of GROUP threads take rows alternately, write dx and
-// add up dw.
+// stage 6, split rows: a row of any length is split over `parts` blocks. of its part, each block stores the
+// sums of x^2 and of g x. a block of the second kernel takes `part` vectors of columns, of all rows. it first
+// combines the parts of each row. then its groups of GROUP threads take rows in turn, write dx and add up dw.
 //
-// what it gains: few rows, one of 2^26 columns say, keep all multiprocessors busy; no block has dw of columns
-// that another one has, too.
+// what it gains: few rows, such as one of 2^26 columns, keep all multiprocessors busy. no two blocks add up
+// dw of the same columns.
 //
-// what limits it: device memory, with two reads of both rows and one write: at most 3/5 of the speed of a
-// kernel that reads once.
+// what limits it: device memory. both rows are read twice and one is written, so the speed is at most 3/5 of
+// that of a kernel that reads once.
 #include "tile/gradient_row.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>, AT_ONCE = THREADS / GROUP;

@@ -2,13 +2,14 @@
 // dx = scale (g - n mean_j(g n)), dw = sum_r dy n.
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw: (columns).
 //
-// stage 7, one cluster: the BLOCKS blocks of one cluster, or a single block, take all rows. each adds up dw
-// as in stage 4, and leaves them in its shared memory, where all blocks add up their share of the columns.
+// stage 7, one cluster: the BLOCKS blocks of one cluster, or a single block, take all rows. each block adds
+// up dw as in stage 4, and leaves these sums in its shared memory. then each block has a share of the
+// columns, and adds up the sums of all blocks for them.
 //
-// what it gains: one launch instead of two, of which the second one takes longer than the work where a matrix
-// is small; nothing is stored in between; the weights are loaded together with the first row.
+// what it gains: there is one launch instead of two. where a matrix is small, a second launch takes longer
+// than the work. nothing is stored in between. the weights are loaded together with the first row.
 //
-// what limits it: eight multiprocessors.
+// what limits it: a cluster has at most eight blocks, so at most eight multiprocessors work.
 #include "tile/cluster_reduce.cuh"
 #include "tile/gradient_row.cuh"
 

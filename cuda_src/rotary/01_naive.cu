@@ -4,8 +4,8 @@
 //
 // stage 1, naive: one thread takes one pair.
 //
-// what limits it: each load and store moves one element, and every pair costs up to three divisions to find
-// its place.
+// what limits it: each load and store moves one element. a thread makes up to three divisions to find the
+// place of its pair.
 #include "tile/convert.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -2,13 +2,14 @@
 // the row's position. x, y: rows of 2 half elements for each of (batch, heads, seq), any distance between
 // them; cos, sin: (seq, half). a pair is (2 i, 2 i + 1) if INTERLEAVED, else (i, i + half).
 //
-// stage 2, vectorized: one thread takes as many pairs as two vectors of 16 bytes hold, and loads their angles
-// by 16 bytes, too. rows that do not start at multiples of 16 bytes are moved element by element.
+// stage 2, vectorized: one thread takes as many pairs as two vectors of 16 bytes hold. it loads their angles
+// in vectors of 16 bytes, too. rows that do not start at multiples of 16 bytes are moved element by element.
 //
-// what it gains: 8 elements an instruction (4 of fp32). the place of a pair is found once for all.
+// what it gains: one instruction moves 8 elements (4 of fp32). a thread finds its place once for all of its
+// pairs.
 //
-// what limits it: the angles have as many bytes as the pairs, and every head loads them again, though from
-// the L2. only two loads of x a thread are in flight.
+// what limits it: the angles have as many bytes as the pairs. every head loads them again, though from the
+// L2. a thread has only two loads of x in flight.
 #include "tile/rotate.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN>;

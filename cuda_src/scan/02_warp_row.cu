@@ -1,11 +1,12 @@
 // y[r, c] = sum_{j <= c} x[r, j]. x, y: (rows, columns), rows ldx and ldy elements apart.
 //
-// stage 2, a warp a row: lanes take neighbouring elements and add up by shuffles, 32 elements at a time; the
-// sum so far is carried on.
+// stage 2, a warp a row: lanes take neighbouring elements, 32 at a time, and add them up by shuffles. the
+// warp carries the sum so far on to the next 32.
 //
 // what it gains: a load needs few transactions, and 32 times as many threads work.
 //
-// what limits it: each element costs a tree of shuffles, ten instructions. loads are of one element.
+// what limits it: each element costs a tree of shuffles, which is ten instructions. a lane loads one element
+// at a time.
 #include "tile/row_scan.cuh"
 
 constexpr int ROWS = THREADS / WARP;

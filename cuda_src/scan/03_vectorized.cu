@@ -1,10 +1,12 @@
 // y[r, c] = sum_{j <= c} x[r, j]. x, y: (rows, columns), rows ldx and ldy elements apart.
 //
-// stage 3, vectorized: a lane loads and stores 16 bytes, and adds up their elements before the lanes do.
+// stage 3, vectorized: a lane loads and stores 16 bytes at a time. it first adds up the elements of its
+// vector. then the lanes add up their sums by shuffles.
 //
-// what it gains: one tree of shuffles serves 8 elements of a lane (4 of fp32); an instruction moves 16 bytes.
+// what it gains: one tree of shuffles serves 8 elements of a lane (4 of fp32). one instruction moves 16
+// bytes.
 //
-// what limits it: one warp a row, which waits for each load.
+// what limits it: each row has only one warp, and this warp waits for each load.
 #include "tile/row_scan.cuh"
 
 constexpr int ROWS = THREADS / WARP, WIDTH = ROW_WIDTH<IN, OUT>;

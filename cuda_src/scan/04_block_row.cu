@@ -1,9 +1,10 @@
 // y[r, c] = sum_{j <= c} x[r, j]. x, y: (rows, columns), rows ldx and ldy elements apart.
 //
-// stage 4, a block a row: the threads of a block share a row, each with VECTORS vectors that follow each
-// other.
+// stage 4, a block a row: the threads of a block share a row. each thread has VECTORS vectors that lie side
+// by side.
 //
-// what it gains: a block has THREADS x VECTORS x 16 bytes of a row in flight, and one barrier for them.
+// what it gains: a block has THREADS x VECTORS x 16 bytes of a row in flight, and needs one barrier for all
+// of them.
 //
 // what limits it: few rows make few blocks. neighbouring threads load from addresses VECTORS vectors
 // apart.

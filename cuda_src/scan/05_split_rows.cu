@@ -6,7 +6,7 @@
 //
 // what it gains: few rows, such as one of 2^28 columns, keep all multiprocessors busy.
 //
-// what limits it: device memory, with two reads and one write: at most 2/3 of the speed of a copy.
+// what limits it: device memory, with two reads and one write. so the speed is at most 2/3 of that of a copy.
 #include "tile/row_reduce.cuh"
 #include "tile/row_scan.cuh"
 

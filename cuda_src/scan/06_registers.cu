@@ -1,11 +1,11 @@
 // y[r, c] = sum_{j <= c} x[r, j]. x, y: (rows, columns), rows ldx and ldy elements apart.
 //
-// stage 6, registers: as many threads share a row, GROUP, as can hold it in their registers, VECTORS vectors
-// each: some lanes of a warp for a short row, a block for a long one. the vectors of a round lie side by
-// side, one a thread.
+// stage 6, registers: GROUP threads share a row, as many as can hold it in their registers. each of them
+// holds VECTORS vectors. a short row has some lanes of a warp, a long row has a block. in each round, the
+// threads load one vector each, and these vectors lie side by side.
 //
-// what it gains: all loads of a row are in flight before the first is used; one barrier a row; no idle lanes
-// where rows are short.
+// what it gains: all loads of a row are in flight before the first is used. there is one barrier a row. where
+// rows are short, no lanes are idle.
 //
 // what limits it: device memory, while the row fits in a block.
 #include "tile/row_scan.cuh"

@@ -1,15 +1,16 @@
-// y[r, c] = sum_{j <= c} x[r, j]. x, y: (rows, columns), rows ldx and ldy elements apart.
-// parts: (rows parts + rows groups), what each part of a row has in all, and what lies before each group of
-// parts; counters: (2). scratch that is zero before and after.
+// y[r, c] = sum_{j <= c} x[r, j]. x, y: (rows, columns), rows ldx and ldy elements apart. parts: (rows parts
+// + rows groups), the sum of each part of a row, and the sum of what lies before each group of parts;
+// counters: (2). both are scratch that is zero before and after.
 //
 // stage 7, look back (Merrill and Garland, Single-pass parallel prefix scan with decoupled look-back): a
-// block holds a part of a row in its registers, posts its sum, and waits for what lies before it: the sums of
-// the parts of its group, TOGETHER of them, and the sum before the group, which the last block of the group
-// before posts. blocks take parts by a ticket, in the order in which they begin, so a block only waits for
-// blocks that already run. all sums are added in a fixed order: two runs give the same bits. the last block
-// clears what was posted.
+// block holds a part of a row in its registers, and posts the sum of that part. TOGETHER parts are a group.
+// the last block of a group also posts the sum of all parts up to the end of the group. a block waits for the
+// sums of the earlier parts of its group, and for the sum that the last block of the previous group posts.
+// together they are what lies before its part. blocks take parts by a ticket, in the order in which they
+// begin. so a block waits only for blocks that already run. all sums are added in a fixed order, so two runs
+// give the same bits. the last block clears what was posted.
 //
-// what it gains: one read and one write of rows of any length, and one launch.
+// what it gains: rows of any length are read once and written once, in one launch.
 //
 // what limits it: device memory, while the groups pass on their sums faster than their parts are loaded.
 #include "ptx/flag.cuh"

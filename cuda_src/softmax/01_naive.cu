@@ -1,7 +1,7 @@
 // y[r, c] = e^(x[r, c] - max_r) / sum_j e^(x[r, j] - max_r). x, y: (rows, columns), rows ldx and ldy elements
 // apart.
 //
-// stage 1, naive: one thread takes one row and reads it three times: for the maximum, for the sum, for the
+// stage 1, naive: one thread takes one row and reads it three times: for the maximum, for the sum and for the
 // result.
 //
 // what limits it: neighbouring threads read addresses a row apart, so each load of a warp needs 32

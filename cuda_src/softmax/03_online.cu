@@ -1,10 +1,11 @@
 // y[r, c] = e^(x[r, c] - max_r) / sum_j e^(x[r, j] - max_r). x, y: (rows, columns), rows ldx and ldy elements
 // apart.
 //
-// stage 3, online: maximum and sum in one pass. a lane keeps the sum relative to the largest number that it
-// has seen, and rescales it when a larger one comes; the lanes' pairs are combined in the same way.
+// stage 3, online: maximum and sum are computed in one pass. a lane keeps its sum relative to the largest
+// number that it has seen. when a larger number comes, it rescales the sum. the pairs of maximum and sum of
+// the lanes are combined in the same way.
 //
-// what it gains: one read of the row less.
+// what it gains: the row is read once less.
 //
 // what limits it: the row is read twice. a lane loads one element at a time, so few bytes are in flight.
 #include "tile/convert.cuh"

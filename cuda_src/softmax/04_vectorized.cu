@@ -1,13 +1,13 @@
 // y[r, c] = e^(x[r, c] - max_r) / sum_j e^(x[r, j] - max_r). x, y: (rows, columns), rows ldx and ldy elements
 // apart.
 //
-// stage 4, vectorized: a lane loads and stores 16 bytes at a time. vectors lie at multiples of 16 bytes
-// wherever the row starts; only the first and the last one of a row are moved element by element.
+// stage 4, vectorized: a lane loads and stores 16 bytes at a time. vectors begin at multiples of 16 bytes,
+// wherever the row begins. only the first and the last vector of a row are moved element by element.
 //
-// what it gains: one instruction moves 8 elements (4 of fp32). a lane takes the maximum of a vector before
-// its exponentials, so the sum is rescaled once a vector.
+// what it gains: one instruction moves 8 elements (4 of fp32). a lane takes the maximum of a vector before it
+// takes the exponentials, so it rescales the sum once a vector.
 //
-// what limits it: two reads of the row; one warp has too few bytes in flight for a long row.
+// what limits it: the row is read twice. one warp has too few bytes in flight for a long row.
 #include "tile/softmax_row.cuh"
 
 constexpr int ROWS = THREADS / WARP, WIDTH = ROW_WIDTH<IN, OUT>;

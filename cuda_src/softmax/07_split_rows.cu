@@ -1,13 +1,13 @@
 // y[r, c] = e^(x[r, c] - max_r) / sum_j e^(x[r, j] - max_r). x, y: (rows, columns), rows ldx and ldy elements
 // apart. states: (rows, parts, 2), scratch.
 //
-// stage 7, split rows: a row of any length is split over `parts` blocks. each stores maximum and sum of its
-// part in memory; a second kernel combines those of the row in every block and writes the part's
-// probabilities. with one part a row its block reads it twice.
+// stage 7, split rows: a row of any length is split over `parts` blocks. each block stores the maximum and
+// the sum of its part in memory. in a second kernel, every block combines the values of all parts of its row,
+// and writes the probabilities of its part. if a row has only one part, its block reads it twice.
 //
 // what it gains: few rows, such as one of 2^26 columns, keep all multiprocessors busy.
 //
-// what limits it: device memory, with two reads and one write: at most 2/3 of the speed of a copy.
+// what limits it: device memory, with two reads and one write. so the speed is at most 2/3 of that of a copy.
 #include "tile/softmax_row.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>;

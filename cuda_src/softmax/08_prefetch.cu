@@ -1,8 +1,9 @@
 // y[r, c] = e^(x[r, c] - max_r) / sum_j e^(x[r, j] - max_r). x, y: (rows, columns), rows ldx and ldy elements
 // apart.
 //
-// stage 8, prefetch: blocks stay and take row after row, or a cluster of BLOCKS does. bulk copies bring the
-// next STAGES - 1 rows to shared memory while threads work on this one in their registers.
+// stage 8, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks, takes one row after the
+// other. bulk copies bring the next STAGES - 1 rows to shared memory while threads work on the present row in
+// their registers.
 //
 // what it gains: loads go on while a block computes and stores, however large it is.
 //

@@ -1,12 +1,13 @@
 // y[r, c] = e^(x[r, c] - max_r) / sum_j e^(x[r, j] - max_r). x, y: (rows, columns), rows without gaps.
 //
-// stage 9, packed: a block takes so many short rows that together they begin at a multiple of 16 bytes.
-// copies of 16 bytes bring them into shared memory, GROUP lanes share a row there, element by element, and
-// the results leave in vectors by the same way.
+// stage 9, packed: a block takes several short rows that follow each other. their number is such that the
+// rows of each block together begin at a multiple of 16 bytes. copies of 16 bytes bring them into shared
+// memory. there GROUP lanes share a row, and take it element by element. the results go back to shared
+// memory, and from there to global memory in vectors of 16 bytes.
 //
-// what it gains: 16 bytes a load and a store for rows of any length, which begin anywhere.
+// what it gains: each load and each store moves 16 bytes, for rows of any length, wherever they begin.
 //
-// what limits it: device memory; for few rows the way through shared memory, twice.
+// what limits it: device memory. if there are few rows, the way through shared memory, which is taken twice.
 #include "ptx/cp_async.cuh"
 #include "tile/softmax_row.cuh"
 

@@ -3,8 +3,8 @@
 //
 // stage 1, naive: one thread takes one row and reads it twice: for the sum and for the result.
 //
-// what limits it: neighbouring threads read addresses a row apart, so that each load of a warp is 32
-// transactions; and there are only as many threads as rows.
+// what limits it: neighbouring threads read addresses a row apart, so each load of a warp needs 32
+// transactions. there are only as many threads as rows.
 #include "tile/convert.cuh"
 #include "tile/row_reduce.cuh"
 

@@ -3,9 +3,9 @@
 //
 // stage 2, a warp a row: the lanes of a warp share a row, and add up by shuffles.
 //
-// what it gains: the lanes read neighbouring elements, which are few transactions; 32 times as many threads.
+// what it gains: lanes read neighbouring elements in few transactions, and 32 times as many threads work.
 //
-// what limits it: two reads of both rows; one element a load, so that few bytes are in flight.
+// what limits it: both rows are read twice. a lane loads one element at a time, so few bytes are in flight.
 #include "tile/convert.cuh"
 #include "tile/row_reduce.cuh"
 

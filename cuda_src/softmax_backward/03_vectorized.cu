@@ -3,9 +3,9 @@
 //
 // stage 3, vectorized: a lane loads and stores 16 bytes at a time.
 //
-// what it gains: 8 elements an instruction (4 of fp32).
+// what it gains: one instruction moves 8 elements (4 of fp32).
 //
-// what limits it: two reads of both rows; one warp has too few bytes in flight for a long row.
+// what limits it: both rows are read twice. one warp has too few bytes in flight for a long row.
 #include "tile/gradient_row.cuh"
 
 constexpr int ROWS = THREADS / WARP, WIDTH = ROW_WIDTH<IN, OUT>;

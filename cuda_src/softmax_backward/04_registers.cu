@@ -1,11 +1,11 @@
 // dx[r, c] = y[r, c] (dy[r, c] - sum_j y[r, j] dy[r, j]): gradient of softmax, of which y is the result.
 // y, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart.
 //
-// stage 4, registers: as many threads share a row, GROUP, as can hold both rows in their registers, VECTORS
-// vectors of each.
+// stage 4, registers: GROUP threads share a row, as many as can hold both y and dy in their registers. each
+// of them holds VECTORS vectors of y and as many of dy.
 //
-// what it gains: one read and one write, which is the least there is; all loads of a thread are in flight at
-// once.
+// what it gains: there is one read and one write, which is the least possible. all loads of a thread are in
+// flight at once.
 //
 // what limits it: device memory, while the row fits in a block.
 #include "tile/gradient_row.cuh"

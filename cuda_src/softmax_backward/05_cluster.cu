@@ -1,10 +1,10 @@
 // dx[r, c] = y[r, c] (dy[r, c] - sum_j y[r, j] dy[r, j]): gradient of softmax, of which y is the result.
 // y, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart.
 //
-// stage 5, cluster: the BLOCKS blocks of a cluster share a row, and hand each other their sums through
-// distributed shared memory. with one block a row this is stage 4.
+// stage 5, cluster: the BLOCKS blocks of a cluster share a row. they exchange their sums through distributed
+// shared memory. with one block a row this is stage 4.
 //
-// what it gains: rows that no block can hold are read once, too.
+// what it gains: rows that do not fit into one block are read once, too.
 //
 // what limits it: device memory, while there are enough rows for all multiprocessors.
 #include "tile/cluster_reduce.cuh"

@@ -2,13 +2,14 @@
 // y, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart. sums: (rows, parts),
 // scratch.
 //
-// stage 6, split rows: a row of any length is split over `parts` blocks. each stores the sum of its part; a
-// second kernel adds up those of the row in every block and writes the part's gradient.
+// stage 6, split rows: a row of any length is split over `parts` blocks. each block stores the sum of its
+// part. in a second kernel, every block adds up the sums of all parts of its row, and writes the gradient of
+// its part.
 //
-// what it gains: few rows, one of 2^26 columns say, keep all multiprocessors busy.
+// what it gains: few rows, such as one of 2^26 columns, keep all multiprocessors busy.
 //
-// what limits it: device memory, with two reads of both rows and one write: at most 3/5 of the speed of a
-// kernel that reads once.
+// what limits it: device memory. both rows are read twice and one is written, so the speed is at most 3/5 of
+// that of a kernel that reads once.
 #include "tile/gradient_row.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>;

@@ -3,7 +3,7 @@
 //
 // stage 2, shared tile: a block reads a tile row by row into shared memory, and writes it column by column.
 //
-// what it gains: reads and writes of a warp are both neighbouring elements.
+// what it gains: a warp reads neighbouring elements, and writes neighbouring elements.
 //
 // what limits it: the elements of a column of the tile lie in one bank of the shared memory, so a warp reads
 // them one after the other. each load and store moves one element.

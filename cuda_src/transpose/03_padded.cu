@@ -1,7 +1,7 @@
 // y[c, r] = x[r, c]. x: (rows, columns), rows ldx elements apart; y: (columns, rows), rows ldy elements
 // apart.
 //
-// stage 3, padded: rows of the tile are one bank longer than their elements.
+// stage 3, padded: in shared memory the rows of the tile are one bank further apart than they are long.
 //
 // what it gains: the elements of a column lie in different banks, and a warp reads them at once.
 //

@@ -1,14 +1,16 @@
 // y[c, r] = x[r, c]. x: (rows, columns), rows ldx elements apart; y: (columns, rows), rows ldy elements
 // apart.
 //
-// stage 4, register blocks: a thread loads a square block, WIDTH vectors of 16 bytes with WIDTH elements
-// each, and stores its columns as vectors. ACROSS lanes lie side by side along a row and 32 / ACROSS along a
-// column, so a warp moves 16 ACROSS bytes of a row of x and 512 / ACROSS bytes of a row of y together. where
-// rows do not start at multiples of 16 bytes, elements are moved one by one.
+// stage 4, register blocks: a thread loads a square block, which is WIDTH vectors of 16 bytes with WIDTH
+// elements each. it stores the columns of the block as vectors. ACROSS lanes lie side by side along a row,
+// and 32 / ACROSS lanes along a column. so a warp moves 16 ACROSS bytes of a row of x together, and 512 /
+// ACROSS bytes of a row of y. where rows do not start at multiples of 16 bytes, elements are moved one by
+// one.
 //
-// what it gains: 16 bytes an instruction, WIDTH loads in flight, and no shared memory and no barrier.
+// what it gains: one instruction moves 16 bytes, and a thread has WIDTH loads in flight. there is no shared
+// memory and no barrier.
 //
-// what limits it: device memory, which is read and written in short runs of each page.
+// what limits it: device memory. each page is read and written in short runs.
 #include "tile/row.cuh"
 #include "tile/warp.cuh"
 

@@ -2,16 +2,17 @@
 // apart.
 //
 // stage 5, realigned: copies of 16 bytes bring vectors of x into shared memory as they lie, wherever rows
-// begin; threads gather the elements of a vector of y from there, and store it at a multiple of 16 bytes. the
-// tile of a block begins WIDTH rows early where rows of y do not begin at such multiples: it then has all
-// elements of the vectors that it stores. in shared memory rows are a vector further apart than they are
-// long, and another one for every WIDTH of them: lanes read from different banks.
-// with RUN_OUT a tile has all rows, few of them, and its columns are one run of y; with RUN_IN it has all
-// columns, and its rows are one run of x. a single row or column is copied.
+// begin. from there a thread gathers the elements of a vector of y, and stores it at a multiple of 16 bytes.
+// where rows of y do not begin at such multiples, the tile of a block begins WIDTH rows early. so it has all
+// elements of the vectors that it stores. in shared memory, rows are one vector further apart than they are
+// long, and one more vector is left free after every WIDTH rows. so lanes read from different banks. with
+// RUN_OUT a tile has all rows, which are few, and its columns are one run of y. with RUN_IN it has all
+// columns, which are few, and its rows are one run of x. a single row or column is copied.
 //
-// what it gains: 16 bytes a load and a store for rows of any length, and full tiles for few rows or columns.
+// what it gains: each load and each store moves 16 bytes, for rows of any length. tiles are full even for few
+// rows or columns.
 //
-// what limits it: a load from shared memory for every element.
+// what limits it: each element takes a load from shared memory.
 #include "ptx/cp_async.cuh"
 #include "scheduler/tile_order.cuh"
 #include "tile/row.cuh"

@@ -1,9 +1,9 @@
 // c[i] = a[i] + b[i]. a, b, c: (n).
 //
-// stage 2, vectorized: one thread adds 16 bytes: 4 elements of fp32, 8 of bf16 or fp16. the last one takes
-// what is left.
+// stage 2, vectorized: one thread adds 16 bytes: 4 elements of fp32, or 8 of bf16 or fp16. the last thread
+// takes what is left.
 //
-// what it gains: four or eight times the bytes in flight for the same number of threads.
+// what it gains: the same number of threads has four or eight times the bytes in flight.
 //
 // what limits it: device memory.
 

@@ -3,10 +3,10 @@
 // stage 3, grid stride: at most BLOCKS blocks are launched, and each thread strides through the vectors by
 // the size of the grid.
 //
-// what it gains: a launch of bounded size, and whatever a thread has to prepare is prepared once. here there
-// is nothing to prepare, and nothing is gained: up to BLOCKS blocks this is stage 2, and beyond them the
-// stride costs some 5 % (with several vectors in flight a thread, up to 20 %). new blocks are cheap, and
-// presumably keep reads and writes better mixed.
+// what it gains: the size of a launch is bounded, and a thread prepares once whatever it has to prepare. here
+// there is nothing to prepare, so nothing is gained. up to BLOCKS blocks this is the same as stage 2. beyond
+// them, the stride costs some 5 %, or up to 20 % where a thread has several vectors in flight. new blocks are
+// cheap, and presumably keep reads and writes better mixed.
 //
 // what limits it: device memory.
 

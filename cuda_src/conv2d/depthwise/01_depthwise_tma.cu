@@ -1,18 +1,17 @@
 // y[n, p, q, c] = act(bias[c] + sum_rs x[n, i, j, c] f[c, r, s]), i = p stride_y - pad_y + r and j = q
-// stride_x
-// - pad_x + s; elements of x outside of the image count as zero. x: (images, height, width, channels); f:
-// (channels, taps_y, taps_x); y: (images, rows, columns, channels). bf16, fp16 and fp32.
+// stride_x - pad_x + s; elements of x outside of the image count as zero. x: (images, height, width,
+// channels); f: (channels, taps_y, taps_x); y: (images, rows, columns, channels). bf16, fp16 and fp32.
 //
 // stage 4, TMA for depthwise: a block has STRIPS * COLUMNS columns of CHANNELS channels, and walks down the
-// image. TMA brings PERIOD rows of the input at a time into a circular buffer, with zeros outside of the
-// image. a thread has COLUMNS columns of 4 bytes of channels. it keeps all taps in registers, and the sums of
-// all rows of the output that see the present row of the input: a row is read from shared memory and
-// converted once, while the one before it is multiplied.
+// image. TMA brings PERIOD rows of the input at a time into a circular buffer, and writes zeros outside of
+// the image. a thread has COLUMNS columns, and 4 bytes of channels of each. it keeps all taps in registers.
+// it also keeps the sums of all rows of the output that depend on the present row of the input. so a row is
+// read from shared memory and converted only once. this happens while the row before it is multiplied.
 //
-// what it gains: with 7 x 7 taps and two columns an input takes part in 24 products for each conversion and
-// each load, where a strip of one row has 3. rows are in flight while others are multiplied.
+// what it gains: with 7 x 7 taps and two columns, an input takes part in 24 products for each conversion and
+// each load. with a strip of one row, it takes part in 3. some rows are loaded while others are multiplied.
 //
-// what limits it: with 3 x 3 taps, memory. with 7 x 7 taps, the fp32 units.
+// what limits it: with 3 x 3 taps, device memory. with 7 x 7 taps, the fp32 units.
 
 #include "../convolution.cuh"
 #include "pipeline/circular_buffer.cuh"

@@ -4,16 +4,17 @@
 // (images, rows, columns, filters). partial: (tiles, splits, BLOCK_M BLOCK_N) and counters: (tiles), scratch,
 // the counters zero. bf16 and fp16.
 //
-// stage 6, halo: a block has a rectangle of outputs of one image, BLOCK_M / TILE_X rows of TILE_X, whose
-// windows overlap. it copies their pixels to shared memory once for all taps, BLOCK_K channels at a time, and
-// multiplies them a tap at a time: ldmatrix reads the rows of a fragment from where that tap finds them. the
-// filters come through a circular buffer, TOGETHER taps at a time. beside them the next channels of the
-// pixels come, a part each time. where tiles are few, `splits` blocks share the channels of one.
+// stage 6, halo: a block computes a rectangle of outputs of one image. the rectangle has BLOCK_M / TILE_X
+// rows of TILE_X outputs, and their windows overlap. the block copies the pixels of these windows to shared
+// memory once for all taps, BLOCK_K channels at a time. it multiplies them one tap after the other: for each
+// tap, ldmatrix reads the rows of a fragment from other places of the same pixels. the filters come through a
+// circular buffer, TOGETHER taps at a time. with each of these copies comes a part of the pixels' next
+// channels. where tiles are few, `splits` blocks share the channels of a tile.
 //
-// what it gains: a k-tile needs only filters. windows are read again from shared memory, not from the L2; and
-// copies that do not lie in lines of 128 bytes, or end with the channels, are few.
+// what it gains: only filters are copied for each k-tile. windows are read again from shared memory, not from
+// the L2. few copies cross a line of 128 bytes or end with the channels.
 //
-// what limits it: mma.sync, and with few filters ldmatrix.
+// what limits it: mma.sync. with few filters, ldmatrix.
 
 #include "../mma/outputs.cuh"
 #include "ptx/cp_async.cuh"

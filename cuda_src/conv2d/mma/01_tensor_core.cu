@@ -3,13 +3,13 @@
 // height, width, channels); f: (filters, taps_y, taps_x, channels of a group), both of which are multiples of
 // 8; y: (images, rows, columns, filters). bf16 and fp16.
 //
-// stage 1 of mma, tensor cores: an implicit product of matrices on mma.sync. a k-tile is 64 channels of one
-// tap. a block computes once where the windows of its tile begin, and keeps that in shared memory. for each
-// k-tile a thread adds the offset of the tap, and checks whether the pixel lies in the image. cp.async then
-// copies 16 bytes, or writes zeros outside of the image, into a circular buffer of STAGES k-tiles.
+// stage 1 of mma, tensor cores: the convolution is computed as an implicit product of matrices with mma.sync.
+// a k-tile is 64 channels of one tap. a block computes once where the windows of its tile begin, and keeps
+// these places in shared memory. for each k-tile a thread adds the offset of the tap, and checks whether the
+// pixel lies in the image. then cp.async copies 16 bytes into a circular buffer of STAGES k-tiles. for a
+// pixel outside of the image it writes zeros.
 //
-// what it gains: tensor cores multiply. several k-tiles are in flight, and they occupy no
-// registers.
+// what it gains: tensor cores multiply. several k-tiles are in flight, and they occupy no registers.
 //
 // what limits it: threads compute an address for every 16 bytes. every operand passes through registers on
 // its way to mma.sync, which cannot fill the tensor cores of Hopper.

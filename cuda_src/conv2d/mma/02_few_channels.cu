@@ -3,13 +3,15 @@
 // height, width, channels); f: (filters, taps_y, taps_x, channels of a group), of which there may be any
 // number; y: (images, rows, columns, filters). bf16 and fp16.
 //
-// stage 2 of mma, few channels: k runs through taps and channels together, (r, s, c), as a filter lies in
-// memory. so only the last k-tile is partly empty, however few channels there are. a thread gathers the
-// window of one pixel, element by element. neighbouring threads have neighbouring pixels, and with few
-// channels these share cache lines. the offset of each k from the beginning of its window is the same for all
-// windows: it is computed once a k-tile and kept in shared memory. filters are gathered along k.
+// stage 2 of mma, few channels: k runs through taps and channels together, in the order (r, s, c), in which a
+// filter lies in memory. so only the last k-tile is partly empty, however few channels there are. a thread
+// gathers the window of one pixel, element by element. neighbouring threads have neighbouring pixels. with
+// few channels these pixels share cache lines. the distance of an element from the beginning of its window
+// depends only on k. so these distances are computed once for each k-tile, and kept in shared memory. filters
+// are gathered along k.
 //
-// what it gains: 3 channels and 7 x 7 taps make three k-tiles. with one k-tile a tap they would make 49.
+// what it gains: 3 channels and 7 x 7 taps make three k-tiles. if each tap had a k-tile of its own, there
+// would be 49.
 //
 // what limits it: elements are loaded one by one, and only other blocks of the multiprocessor hide the
 // latency. with many channels each pixel lies in a cache line of its own.

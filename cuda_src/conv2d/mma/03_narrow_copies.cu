@@ -5,16 +5,17 @@
 // (tiles), scratch, the counters zero. bf16 and fp16.
 //
 // stage 3 of mma, narrow copies: k runs through taps and channels together, as in few_channels. neighbouring
-// threads copy neighbouring pieces of a window. VECTOR, the elements of a piece, divides the channels.
-// cp.async copies a piece to a circular buffer. odd channels pass through registers, two elements at a time:
-// loaded before a k-tile is multiplied, stored to the other of two buffers after it. a thread keeps its place
-// in the filter, (r, s, c), and moves on by a k-tile without a division. where tiles are few, `splits` blocks
-// share the k-tiles of one; the last of them to finish adds up all partial sums, always in the same order.
+// threads copy neighbouring pieces of a window. a piece has VECTOR elements, and VECTOR divides the number of
+// channels. cp.async copies a piece to a circular buffer. if the number of channels is odd, pieces pass
+// through registers, two elements at a time. a thread loads them before it multiplies a k-tile, and stores
+// them to the other of two buffers after it. a thread keeps its place in the filter, (r, s, c), and moves it
+// on by a k-tile without a division. where tiles are few, `splits` blocks share the k-tiles of one tile. the
+// last of these blocks to finish adds up all partial sums, always in the same order.
 //
-// what it gains: loads overlap products, and small images with long filters fill the device.
+// what it gains: loads overlap with products. small images with long filters fill the device.
 //
-// what limits it: an address is computed for every piece, and odd channels are loaded element by element;
-// mma.sync.
+// what limits it: mma.sync. a thread computes an address for every piece. if the number of channels is odd,
+// elements are loaded one by one.
 
 #include "copies.cuh"
 #include "outputs.cuh"

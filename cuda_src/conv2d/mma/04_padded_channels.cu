@@ -3,14 +3,16 @@
 // height, width, channels); f: (filters, taps_y, taps_x, channels of a group), of which there may be any
 // number; y: (images, rows, columns, filters). bf16 and fp16.
 //
-// stage 4 of mma, padded channels: where channels are no multiple of 8, a kernel first copies images and
-// filters to arrays where they are, with zeros in those that are added. narrow_copies takes those 16 bytes at
-// a time.
+// stage 4 of mma, padded channels: this stage is for problems whose number of channels is no multiple of 8. a
+// first kernel copies images and filters to arrays with more channels, a multiple of 8. the added channels
+// are zeros. then narrow_copies computes the convolution with copies of 16 bytes.
 //
-// what it gains: a window has an element as often as a filter has taps, and its address is computed each
-// time: once an element instead of once every 8 of them, where channels are odd.
+// what it gains: an element of the input is part of as many windows as a filter has taps. without the
+// padding, odd channels take an address for each element of each window. with it, they take one address for 8
+// elements.
 //
-// what limits it: the launch before; k is longer by the zeros, which counts for a few channels.
+// what limits it: the launch of the first kernel. the zeros make k longer, which matters if there are few
+// channels.
 
 #include "../pad_channels.cuh"
 #include "03_narrow_copies.cu"

@@ -2,15 +2,15 @@
 // padding, one group. x: (images, height, width, CHANNELS); f: (FILTERS, CHANNELS); y: (images, rows,
 // columns, FILTERS). bf16 and fp16.
 //
-// stage 5, pointwise: with few channels and filters a pixel has so few products that memory decides. a warp
-// keeps all filters in registers as the fragments of mma.sync. it loads PIXELS pixels from global memory
-// straight into fragments, multiplies them, and stores the sums from registers: no shared memory, no barrier.
-// k has no order of its own, so a thread takes those channels as its part of a fragment that lie side by
-// side, 16 bytes; filters likewise.
+// stage 5, pointwise: with few channels and few filters, a pixel has so few products that memory limits the
+// speed. a warp keeps all filters in registers, as the fragments of mma.sync. it loads PIXELS pixels from
+// global memory directly into fragments, multiplies them, and stores the sums from registers. it needs no
+// shared memory and no barrier. a sum does not depend on the order of k. so a thread takes, as its part of a
+// fragment, channels that lie side by side in memory: 16 bytes. the filters are loaded in the same order.
 //
-// what it gains: every warp has loads in flight all the time, and an input moves once.
+// what it gains: every warp has loads in flight all the time. an input is loaded once.
 //
-// what limits it: memory. the filters have to fit into registers.
+// what limits it: device memory. the filters have to fit into registers.
 
 #include "../convolution.cuh"
 #include "ptx/mma.cuh"

@@ -3,15 +3,16 @@
 // height, width, channels); f: (channels, taps_y, taps_x); y: (images, rows, columns, channels). bf16, fp16
 // and fp32.
 //
-// stage 3, depthwise: each group has one channel and one filter: no product of matrices, and few products an
-// element. a thread computes STRIP neighbouring outputs of VECTOR channels, loaded and stored together. if
-// TAPS_X is known, it reads an input row once, and multiplies each input for all outputs of the strip that
-// see it. the filters of the block's channels lie in shared memory, tap by tap.
+// stage 3, depthwise: each group has one channel and one filter. so there is no product of matrices, and an
+// element takes part in few products. a thread computes STRIP neighbouring outputs of VECTOR channels, which
+// are loaded and stored together. if TAPS_X is known when the kernel is compiled, the thread reads an input
+// row once, and multiplies each input for all outputs of the strip that depend on it. the filters of the
+// block's channels lie in shared memory, tap by tap.
 //
 // what it gains: an input is loaded and converted once for a row of taps, not once for each tap.
 //
-// what limits it: with few taps, memory. with 7 x 7 taps an element has 49 products, which take the fp32
-// units about as long as memory takes.
+// what limits it: with few taps, device memory. with 7 x 7 taps an element has 49 products, and the fp32
+// units need about as long for them as memory needs for the element.
 
 #include "../convolution.cuh"
 #include "tile/vector.cuh"

@@ -4,18 +4,19 @@
 // filters). x comes as an im2col map, f and y as tensor maps; y has one where its filters are a multiple
 // of 8. bf16 and fp16, sm_90a.
 //
-// stage 1 of wgmma, im2col TMA: TMA gathers the windows. an im2col map knows padding, stride and the size of
-// a filter. from the window of a tile's first pixel TMA walks through the windows of all its pixels, row by
-// row and image by image, and writes zeros outside of an image. a tap is an offset that TMA adds. so one copy
-// brings a k-tile of windows, 64 channels of one tap, and another brings that of the filters. blocks are
-// persistent and compute one tile of outputs after the other. a producer loads ahead. two consumer warpgroups
-// multiply from shared memory, and add bias and activation to what they store.
+// stage 1 of wgmma, im2col TMA: TMA gathers the windows. an im2col map describes the padding, the stride and
+// the size of a filter. TMA begins at the window of the first pixel of a tile. it walks through the windows
+// of all pixels of the tile, row by row and image by image, and writes zeros outside of an image. a tap is an
+// offset that TMA adds. so one copy brings a k-tile of windows, which is 64 channels of one tap. another copy
+// brings the k-tile of the filters. blocks are persistent and compute one tile of outputs after the other. a
+// producer loads ahead. two consumer warpgroups multiply from shared memory, add the bias, apply the
+// activation, and store.
 //
 // what it gains: no thread computes an address of the input, or checks whether it lies in the image. wgmma
 // reads both operands from shared memory. the next tile is loaded while one is stored.
 //
-// what limits it: tensor cores idle while a tile is finished and stored, which matters most if it has few
-// k-tiles. with 64 filters shared memory delivers operands more slowly than tensor cores multiply them.
+// what limits it: tensor cores idle while a tile is finished and stored. this matters most if a tile has few
+// k-tiles. with 64 filters, shared memory delivers operands more slowly than tensor cores multiply them.
 
 #include "../convolution.cuh"
 #include "epilogue/staging.cuh"

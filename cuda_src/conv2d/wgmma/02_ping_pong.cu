@@ -4,13 +4,13 @@
 // filters). x comes as an im2col map, f and y as tensor maps; y has one where its filters are a multiple
 // of 8. bf16 and fp16, sm_90a.
 //
-// stage 2 of wgmma, ping-pong: the two consumers alternate work tiles, and each computes a whole tile alone.
+// stage 2 of wgmma, ping-pong: the two consumers take tiles in turn, and each computes a whole tile alone.
 // while one finishes and stores its tile, the other multiplies.
 //
 // what it gains: tensor cores do not wait for an epilogue. this matters most if a tile has few k-tiles.
 //
-// what limits it: with the same registers a tile is half as large, so more bytes are read for each product.
-// if an epilogue takes longer than a mainloop, the other consumer waits for it.
+// what limits it: a tile has the registers of one consumer, so it is half as large, and more bytes are read
+// for each product. if an epilogue takes longer than a mainloop, the other consumer waits for it.
 
 #include "../convolution.cuh"
 #include "epilogue/staging.cuh"

@@ -3,16 +3,16 @@
 // height, width, channels); f: (filters, taps_y, taps_x, channels of a group), of which there may be any
 // number; y: (images, rows, columns, filters). bf16 and fp16, sm_90a.
 //
-// stage 3 of wgmma, padded im2col: where channels are no multiple of 64, a kernel first copies images and
-// filters to arrays where they are, with zeros in those that are added. those have im2col maps, and what
-// follows is ping_pong.
+// stage 3 of wgmma, padded im2col: this stage is for problems whose number of channels is no multiple of 64.
+// a first kernel copies images and filters to arrays with more channels, a multiple of 64. the added channels
+// are zeros. these arrays have im2col maps, and ping_pong computes the convolution of them.
 //
-// what it gains: TMA and wgmma for any number of channels. the channels of a k-tile fill a box and lie in one
-// line of 128 bytes: a box that channels end in takes two to four times as long, one that lies in two lines
-// nearly twice.
+// what it gains: TMA and wgmma work for any number of channels. the channels of a k-tile fill a box of TMA,
+// and lie in one line of 128 bytes. a box in which the channels end takes two to four times as long. a box
+// that lies in two lines takes nearly twice as long.
 //
-// what limits it: images are read once more and written. k-tiles are still those of a tap: with few channels
-// they are mostly zeros.
+// what limits it: images are read and written once more. each tap still has k-tiles of its own, so with few
+// channels they are mostly zeros.
 
 #include "../pad_channels.cuh"
 #include "02_ping_pong.cu"

@@ -6,8 +6,9 @@
 // fp16, sm_90a.
 //
 // stage 4 of wgmma, split k: if there are too few tiles for the device, `splits` blocks share the k-tiles of
-// one. each leaves its sums in `partial`, in registers' order, and counts itself. the last one adds up all of
-// them, always in the same order, completes and stores the tile.
+// one tile. each block stores its sums in `partial`, in the order of its registers, and increments the
+// counter of the tile. the last block adds up all of the sums, always in the same order. then it applies bias
+// and activation, and stores the tile.
 //
 // what it gains: small images with many channels and taps fill the device.
 //

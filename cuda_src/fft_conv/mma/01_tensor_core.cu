@@ -2,17 +2,17 @@
 // ../sequence.cuh. u, y: (batch, channels, length); spectrum: (channels, PERIOD, 2), of the filters and
 // divided by PERIOD; roots: exp(-2 pi i j / PERIOD). bf16.
 //
-// tensor cores: transforms are products with matrices, FIRST x FIRST from the left and SECOND x SECOND from
-// the right, which stay in shared memory. the sequences of two batches are the real and the imaginary part of
-// a matrix, in the order in which they are stored. from the first product to the third everything stays in
-// registers. then rows are exchanged through shared memory. a block takes pairs of one channel, one after the
-// other, and loads the next pair by cp.async meanwhile.
+// tensor cores: a transform is two products with matrices: FIRST x FIRST from the left and SECOND x SECOND
+// from the right. these matrices stay in shared memory. the sequences of two batches are the real and the
+// imaginary part of a matrix, in the order in which they are stored. from the first product to the third
+// everything stays in registers. then rows are exchanged through shared memory. a block takes pairs of
+// sequences of one channel, one pair after the other. meanwhile cp.async loads the next pair.
 //
-// what it gains: PERIOD (FIRST + SECOND) products replace log PERIOD steps of butterflies, but on tensor
-// cores. one exchange replaces four.
+// what it gains: PERIOD (FIRST + SECOND) products replace log PERIOD steps of butterflies. these are more
+// operations, but tensor cores compute them. one exchange through shared memory replaces four.
 //
-// what limits it: the operands of the products pass through registers, and are bf16: each rounding leaves 8
-// bits.
+// what limits it: the operands of the products pass through registers. they are bf16, so each rounding leaves
+// 8 bits.
 
 #include "products.cuh"
 

@@ -3,12 +3,12 @@
 // divided by PERIOD; roots: exp(-2 pi i j / PERIOD). bf16.
 //
 // symmetric: frequencies k and -k share their products with cosines and sines. so a matrix has as many real
-// numbers as there were complex ones, and both parts of a matrix of sequences are multiplied by the same.
+// numbers as it had complex ones before. both parts of a matrix of sequences, real and imaginary, are
+// multiplied by the same real matrix.
 //
-// what it gains: half of the products, and half of the loads of matrices and of the spectrum.
+// what it gains: half as many products, and half as many loads of matrices and of the spectrum.
 //
-// what limits it: each warp loads all of a pair's sequences from shared memory, once for each product from
-// the left.
+// what limits it: for each product from the left, each warp loads all sequences of a pair from shared memory.
 
 #include "convolve.cuh"
 

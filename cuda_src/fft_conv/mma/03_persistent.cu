@@ -2,13 +2,13 @@
 // ../sequence.cuh. u, y: (batch, channels, length); spectrum: (channels, PERIOD, 2), of the filters and
 // divided by PERIOD; roots: exp(-2 pi i j / PERIOD). bf16.
 //
-// persistent: there are as many blocks as fit on the device. each takes its share of all pairs, those of a
-// channel after one another, and makes the matrices once.
+// persistent: there are as many blocks as fit on the device. each block makes the matrices once, and takes
+// its share of all pairs. it takes the pairs of a channel one after the other.
 //
-// what it gains: the matrices cost as much as several pairs. all blocks begin and end together.
+// what it gains: making the matrices costs as much as several pairs, and now happens once for each block. all
+// blocks begin and end together.
 //
-// what limits it: each warp loads all of a pair's sequences from shared memory, once for each product from
-// the left.
+// what limits it: for each product from the left, each warp loads all sequences of a pair from shared memory.
 
 #include "convolve.cuh"
 

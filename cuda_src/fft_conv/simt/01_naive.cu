@@ -3,7 +3,7 @@
 //
 // naive: the definition. a thread computes one element of y.
 //
-// what limits it: `length` products for each element, with two loads each. there is no transform.
+// what limits it: each element takes `length` products, with two loads for each. there is no transform.
 
 #include "tile/convert.cuh"
 

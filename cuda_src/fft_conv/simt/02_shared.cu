@@ -2,14 +2,14 @@
 // channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi
 // i j / PERIOD).
 //
-// shared: one kernel, a block for each sequence. the sequence is transformed in place in shared memory by
-// radix-2 butterflies. the transform leaves it in bit-reversed order, the spectrum is read in that order, and
-// the inverse transform begins with it.
+// shared: there is one kernel, and a block for each sequence. radix-2 butterflies transform the sequence in
+// place in shared memory. the transform leaves it in bit-reversed order. the spectrum is read in that order,
+// and the inverse transform begins with it.
 //
 // what it gains: n log n operations instead of n^2, and memory is read and written once.
 //
-// what limits it: shared memory, which every butterfly reads and writes, and a barrier for each of 2 log2 n
-// steps.
+// what limits it: shared memory, which every butterfly reads and writes. there are 2 log2 n steps, and each
+// needs a barrier.
 
 #include "in_place.cuh"
 

@@ -2,13 +2,13 @@
 // channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi
 // i j / PERIOD).
 //
-// registers: a thread holds 16 elements, so radix-16 butterflies need no memory, and four radix-2 steps
-// become one. the product with the spectrum happens in registers, between the last butterflies of the
-// transform and the first of the inverse, which work on the same elements.
+// registers: a thread holds 16 elements. so radix-16 butterflies need no memory, and four radix-2 steps
+// become one step. the last butterflies of the transform and the first ones of the inverse work on the same
+// elements. so between them the product with the spectrum is computed in registers.
 //
-// what it gains: a quarter of the passes through shared memory and of the barriers.
+// what it gains: a quarter of the passes through shared memory, and a quarter of the barriers.
 //
-// what limits it: real numbers are transformed as complex ones: half of the work is for zeros.
+// what limits it: real numbers are transformed as complex ones, so half of the work is for zeros.
 
 #include "stockham.cuh"
 

@@ -3,10 +3,10 @@
 // i j / PERIOD).
 //
 // paired: the sequences of two batches are the real and the imaginary part of one complex sequence. a filter
-// is real, so its convolution with that sequence has the two results as real and imaginary part. nothing has
-// to be separated.
+// is real. so the convolution of the filter with that sequence has the two results as its real and its
+// imaginary part. they do not have to be separated.
 //
-// what it gains: half of the transforms.
+// what it gains: half as many transforms.
 //
 // what limits it: the butterflies, and their passes through shared memory.
 

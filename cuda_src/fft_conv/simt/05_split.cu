@@ -2,14 +2,15 @@
 // channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi
 // i j / PERIOD).
 //
-// split: the frequencies s, s + PARTS, ... are a transform of length PERIOD / PARTS. its input is the sum of
-// the elements at the same distance in all parts of the sequence, times roots of unity (decimation in
-// frequency). these transforms follow each other. the results of their inverses, times the conjugate roots,
-// add up.
+// split: the frequencies s, s + PARTS, s + 2 PARTS and so on are computed by a transform of length PERIOD /
+// PARTS. its input is a sum over the parts of the sequence: the elements at the same place in all parts,
+// times roots of unity (decimation in frequency). these transforms run one after the other. the results of
+// their inverses are multiplied by the conjugate roots and added up.
 //
-// what it gains: periods of 32,768 and 65,536 elements, which do not fit into shared memory at once.
+// what it gains: periods of 32,768 and 65,536 elements become possible. they do not fit into shared memory at
+// once.
 //
-// what limits it: the results wait in registers, or in local memory, and the sequence is read PARTS times.
+// what limits it: the results wait in registers, or in local memory. the sequence is read PARTS times.
 
 #include "stockham.cuh"
 

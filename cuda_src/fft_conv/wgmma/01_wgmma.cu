@@ -2,13 +2,14 @@
 // ../sequence.cuh. u, y: (batch, channels, length); spectrum: (channels, PERIOD, 2), of the filters and
 // divided by PERIOD; roots: exp(-2 pi i j / PERIOD). FIRST is 64 or 128, SECOND 16 to 128. bf16. sm_90a.
 //
-// wgmma: a warpgroup has 64 rows of all its pairs, and the tensor cores read matrices and sequences from
-// shared memory. of short rows several pairs are side by side.
+// wgmma: a warpgroup has 64 rows of all its pairs. the tensor cores read matrices and sequences from shared
+// memory. where rows are short, several pairs lie side by side.
 //
-// what it gains: no operand from shared memory passes through registers, which each warp loaded for itself.
-// results leave through shared memory, in whole rows.
+// what it gains: before, each warp loaded its operands from shared memory into registers. now no operand from
+// shared memory passes through registers. results leave through shared memory, in whole rows.
 //
-// what limits it: the fp32 operations between products, 24 for a place. half of them are for twiddle factors.
+// what limits it: the fp32 operations between products, which are 24 for each place. half of them are for
+// twiddle factors.
 
 #include "products.cuh"
 

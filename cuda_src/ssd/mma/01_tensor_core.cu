@@ -1,14 +1,16 @@
-// h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, see ../scan.cuh. dstate up to DSTATE.
+// h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, see ../scan.cuh. dstate up to
+// DSTATE.
 //
 // tensor cores: a block takes 64 columns of a head, one chunk of 64 positions after the other. its state
-// stays in registers, in fp32. mma.sync multiplies. weights within a chunk stay in registers: the
-// accumulators of c b^T, with decays and rounded, are the left operand of the product with x. b^T gets its
-// decays in registers, too. the state goes through shared memory once a chunk, rounded, because all warps
-// multiply with all of it. cp.async loads the next chunk.
+// stays in registers, in fp32. mma.sync multiplies. the weights within a chunk stay in registers: the
+// accumulators of c b^T are multiplied by the decays and rounded, and are the left operand of the product
+// with x. b^T is multiplied by its decays in registers, too. once a chunk the state is rounded and goes
+// through shared memory, because all warps multiply with all of it. cp.async loads the next chunk.
 //
 // what it gains: the products take a fraction of the time, and only x, b, c and y are moved.
 //
-// what limits it: chunks follow each other. with few heads most multiprocessors have nothing to do.
+// what limits it: each chunk waits for the one before it. with few heads most multiprocessors have nothing to
+// do.
 
 #include "chunk.cuh"
 

@@ -1,14 +1,15 @@
-// h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, see ../scan.cuh. dstate up to DSTATE.
-// states: (batch, heads, segments, dstate, headdim), decays: (batch, heads, segments), fp32.
+// h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, see ../scan.cuh. dstate up to
+// DSTATE. states: (batch, heads, segments, dstate, headdim), decays: (batch, heads, segments), fp32.
 //
 // parallel: a sequence is cut into segments of some chunks. there are enough segments to give every
-// multiprocessor something to do. three kernels compute: the state that each segment alone would leave, and
-// its decay; the states before all segments, a scan with as many steps as there are segments; and the outputs
-// of all segments from there, as in tensor_core.
+// multiprocessor something to do. there are three kernels. the first computes the state that each segment
+// alone would leave, and its decay. the second computes the states before all segments, by a scan with as
+// many steps as there are segments. the third begins with these states, and computes the outputs of all
+// segments as in tensor_core.
 //
 // what it gains: few heads of long sequences use the whole device.
 //
-// what limits it: one more product for each chunk, and b and x are read twice.
+// what limits it: each chunk takes one more product, and b and x are read twice.
 
 #include "../segments.cuh"
 #include "chunk.cuh"

@@ -4,14 +4,15 @@
 // where there is one segment. sm_90a.
 //
 // warp specialisation: one thread of the first warpgroup loads chunks ahead of time, and a warp of it sums up
-// their decays. a warpgroup for each 64 rows keeps the state. before each chunk it hands the state, rounded,
-// to the outputs; then it adds the chunk to it. OUTPUT_GROUPS more warpgroups take chunks in turn. they
-// multiply c by b and by the state, weigh, and TMA stores y.
+// their decays. other warpgroups keep the state, 64 rows each. before each chunk they round the state and
+// hand it to the warpgroups that compute outputs. then they add the chunk to the state. OUTPUT_GROUPS more
+// warpgroups take chunks in turn and compute their outputs. they multiply c by b and by the state, and apply
+// the weights. TMA stores y.
 //
-// what it gains: chunks follow each other only at the state, which no longer waits for outputs. several
-// chunks are on their way at any time, and y leaves while the next chunk is computed.
+// what it gains: of a chunk, only the state waits for the chunk before, and it no longer waits for outputs.
+// several chunks are being loaded at any time. y is stored while the next chunk is computed.
 //
-// what limits it: memory, or where heads share b and c and dstate is 128, shared memory and the products.
+// what limits it: device memory. where heads share b and c and dstate is 128: shared memory and the products.
 
 #include "../segments.cuh"
 #include "../wgmma/chunk.cuh"

@@ -3,13 +3,14 @@
 // states: (batch, heads, segments, dstate, headdim), decays: (batch, heads, segments), fp32; states are h0
 // where there is one segment. sm_90a.
 //
-// pairs: two neighbouring blocks form a cluster. they have two heads, or both halves of one with more than 64
-// elements, which lie side by side in memory. both release a chunk before either loads the next one there.
+// pairs: two neighbouring blocks form a cluster. they have two heads that lie side by side in memory, or both
+// halves of one head with more than 64 elements. neither block loads the next chunk to a place before both
+// have released the chunk there.
 //
-// what it gains: the blocks stay in step. so 256 consecutive bytes of x and y, and of b and c of neighbouring
-// heads, are wanted at about the same time, which memory does faster than 128.
+// what it gains: the blocks stay in step. so they load 256 consecutive bytes of x and y, and of b and c of
+// neighbouring heads, at about the same time. memory does this faster than 128 bytes.
 //
-// what limits it: memory. clusters of four would have more neighbours, but not enough of them fit on the
+// what limits it: device memory. clusters of four would load longer runs, but not enough of them fit on the
 // device.
 
 #define CLUSTER 2

@@ -1,10 +1,10 @@
 // h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, see scan.cuh.
 //
-// naive: the recurrence. a block takes a head. a thread has a column of the state in registers, and takes one
-// position after the other.
+// naive: the recurrence is computed as it is defined. a block takes a head. a thread has a column of the
+// state in registers, and takes one position after the other.
 //
-// what limits it: a position waits for the one before it, with few threads at work. every element of the
-// state takes two instructions a position.
+// what limits it: each position waits for the one before it, and few threads work. every element of the state
+// takes two instructions a position.
 
 #include "../scan.cuh"
 

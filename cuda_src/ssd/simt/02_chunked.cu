@@ -1,14 +1,14 @@
 // h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, see scan.cuh.
 //
-// chunked: CHUNK positions at a time. the state before a chunk contributes a product: (c h) of every row,
-// times the decays up to it. within the chunk y is like causal attention with decays as weights: ((c b^T) o
-// L) x. the state after the chunk is a product, too. a block takes 64 columns of a head, one chunk after the
-// other.
+// chunked: a block takes CHUNK positions at a time. y is a sum of two terms. the first comes from the state
+// before the chunk: (c h) of every row, times the decays up to that row. the second comes from the chunk
+// itself. it is like causal attention with decays as weights: ((c b^T) o L) x. the state after the chunk is
+// computed by a product, too. a block takes 64 columns of a head, one chunk after the other.
 //
 // what it gains: the positions of a chunk no longer wait for each other, and all threads of a block work on
 // them.
 //
-// what limits it: the products run on CUDA cores, with an operand from shared memory for each instruction.
+// what limits it: the products run on CUDA cores, and each instruction loads an operand from shared memory.
 
 #include "../scan.cuh"
 

@@ -1,18 +1,19 @@
-// h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, see ../scan.cuh. dstate up to DSTATE. x, b
-// and c come as tensor maps, too, so their heads and places are multiples of 16 bytes apart. states: (batch, heads,
-// segments, dstate, headdim), decays: (batch, heads, segments), fp32; states are h0 where there is one segment. sm_90a.
+// h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, see ../scan.cuh. dstate up to
+// DSTATE. x, b and c come as tensor maps, too, so their heads and places are multiples of 16 bytes apart.
+// states: (batch, heads, segments, dstate, headdim), decays: (batch, heads, segments), fp32; states are h0
+// where there is one segment. sm_90a.
 //
 // TMA and wgmma: a block is a warpgroup. it takes 64 columns of a head, one chunk of 64 positions after the
-// other. one thread asks TMA for the next chunk. wgmma reads c, b, x and the state from shared memory.
-// weights are computed from the product of c and b while c is multiplied with the state. y is stored while
-// the next state is computed. with few heads there are segments, as in parallel. otherwise there is one
-// segment, and one kernel.
+// other. one thread asks TMA for the next chunk. wgmma reads c, b, x and the state from shared memory. the
+// weights are computed from the product of c and b, while c is multiplied by the state. y is stored while the
+// next state is computed. with few heads a sequence has several segments, as in parallel. otherwise it has
+// one segment, and there is one kernel.
 //
-// what it gains: the right operands no longer pass through registers, and no thread computes addresses of
+// what it gains: the right operands no longer pass through registers. no thread computes the addresses of
 // what is loaded.
 //
-// what limits it: chunks follow each other, so a block waits for every product. other blocks of the
-// multiprocessor have to fill that time.
+// what limits it: each chunk waits for the one before it, so a block waits for every product. other blocks of
+// the multiprocessor have to fill that time.
 
 #include "../segments.cuh"
 #include "chunk.cuh"

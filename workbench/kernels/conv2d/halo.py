@@ -70,7 +70,7 @@ def _tiles(p: Conv2dProblem, size: Mapping[str, int]) -> int:
     "halo",
     track="halo",
     source="conv2d/halo/01_halo.cu",
-    idea="the pixels that the windows of a rectangle of outputs see lie in shared memory, once for all taps",
+    idea="a block copies the pixels for a rectangle of outputs to shared memory once for all taps",
     supports=first_refusal(channels_last, half_only, eights, _overlapping),
     parameters={"TILE_M": 0, "TILE_N": 0, "TILE_X": 0, "SPLITS": 0, "WIDE": 0},
     space={"TILE_M": (0, 64, 128), "TILE_N": (0, 16, 32, 64), "TILE_X": (0, 8, 16), "SPLITS": (0, 1, 2, 4, 8)},

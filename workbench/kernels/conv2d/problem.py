@@ -55,10 +55,11 @@ class Conv2dProblem(Problem):
     """x: (images, height, width, groups channels), f: (groups filters, taps_y, taps_x, channels), bias: (groups
     filters,), y: (images, rows, columns, groups filters), all of type `dtype`; in memory as `layout` says.
 
-    `channels` and `filters` are those of a group, whose filters see its channels alone. An image has `pad_y` and
-    `pad_x` zeros on its sides, windows are `stride_y` and `stride_x` pixels apart, taps `dilation_y` and `dilation_x`.
-    What is not finite in x reaches the outputs whose windows it lies in, in f and bias those of its filter, and no
-    others; of a tap that lies in the padding it may reach the output or not. ReLU of NaN is NaN.
+    `channels` and `filters` are those of one group. The filters of a group see only the channels of that group. An
+    image has `pad_y` and `pad_x` zeros on its sides. Windows are `stride_y` and `stride_x` pixels apart, and taps
+    `dilation_y` and `dilation_x`. A number in x that is not finite reaches the outputs whose windows contain it, and
+    no others. One in f or bias reaches the outputs of its filter, and no others. If its tap lies in the padding, it
+    may reach the output or not. ReLU of NaN is NaN.
     """
 
     images: int = 1

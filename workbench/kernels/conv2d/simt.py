@@ -33,7 +33,7 @@ def naive(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 @CONV2D.stage(
     "smem_tiling",
     source="conv2d/simt/02_smem_tiling.cu",
-    idea="an implicit product of matrices: windows are gathered into shared memory, a thread has 8 x 8 outputs",
+    idea="an implicit product of matrices: a block gathers windows into shared memory, a thread has 8 x 8 outputs",
     parameters={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16},
     edge_cases=_LAYOUTS,
     alignment=2,
@@ -87,7 +87,7 @@ def _vectors(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     "depthwise",
     parent="naive",
     source="conv2d/simt/03_depthwise.cu",
-    idea="for groups of one channel: a thread has a strip of outputs of 16 bytes of channels; filters in shared memory",
+    idea="depthwise: a thread computes a strip of outputs, 16 bytes of channels wide; filters lie in shared memory",
     supports=depthwise_alone,
     parameters={"THREADS": 128, "STRIP": 4},
     space={"THREADS": (128, 256), "STRIP": (1, 2, 4, 7, 8)},

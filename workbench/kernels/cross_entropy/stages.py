@@ -76,7 +76,7 @@ def warp_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
 @CROSS_ENTROPY.stage(
     "online",
     source="cross_entropy/03_online.cu",
-    idea="maximum and sum in one pass: one read of a row, not two",
+    idea="maximum and sum in one pass: a row is read once, not twice",
     parameters={"THREADS": 256},
     space={"THREADS": THREADS},
     alignment=1,

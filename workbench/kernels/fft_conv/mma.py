@@ -110,7 +110,7 @@ def symmetric(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     "persistent",
     parent="symmetric",
     source="fft_conv/mma/03_persistent.cu",
-    idea="as many blocks as fit on the device, which make the matrices once and share all pairs evenly",
+    idea="as many blocks as fit on the device; each makes the matrices once, and they share all pairs evenly",
     parameters={"RESIDENT_WARPS": 12},
     sizes=_factors,
     supports=_fits,

@@ -72,9 +72,10 @@ class FftConvProblem(Problem):
     """u, y: (batch, channels, length); k: (channels, length) fp32; spectrum: (channels, period, 2) fp32 and roots:
     (period, 2) fp32, which are prepared once.
 
-    y_t = sum_j k_j u_{t-j}, with places modulo length, or, `causal`, no places before the first. `period` are the
-    places of the transform. Two sequences of a channel, of batches 2i and 2i + 1, may be transformed as one complex
-    one: errors are relative to the larger of the two, and what is not finite in one may reach all of both.
+    y_t = sum_j k_j u_{t-j}. Places are modulo length; if `causal`, there are no places before the first. `period` is
+    the number of places of the transform. The two sequences of a channel in batches 2i and 2i + 1 may be transformed
+    as one complex sequence. So errors are relative to the larger of the two, and a number that is not finite in one
+    of them may reach all of both.
     """
 
     batch: int = 1

@@ -15,7 +15,7 @@ from .problem import FftConvProblem, Filter
     "naive",
     track="simt",
     source="fft_conv/simt/01_naive.cu",
-    idea="the sum of the definition: one thread computes one element",
+    idea="one thread computes one element, by the sum that defines it",
     parameters={"THREADS": 128},
     edge_cases=EDGE_CASES,
     alignment=2,
@@ -107,7 +107,7 @@ def registers(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
 @FFT_CONV.stage(
     "paired",
     source="fft_conv/simt/04_paired.cu",
-    idea="two real sequences as one complex one",
+    idea="two real sequences are transformed as one complex sequence",
     parameters=RESIDENT,
     sizes=_whole,
     supports=_fits,
@@ -135,7 +135,7 @@ def _parts(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
 @FFT_CONV.stage(
     "split",
     source="fft_conv/simt/05_split.cu",
-    idea="a transform in parts, each of every second or fourth frequency: any period fits into shared memory",
+    idea="each part of a transform has every second or fourth frequency, so any period fits into shared memory",
     parameters=RESIDENT,
     sizes=_parts,
     space=RESIDENT_SPACE,

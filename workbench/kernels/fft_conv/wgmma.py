@@ -45,7 +45,7 @@ def width(p: FftConvProblem) -> int:
     "wgmma",
     track="wgmma",
     source="fft_conv/wgmma/01_wgmma.cu",
-    idea="wgmma reads matrices and sequences from shared memory; short sequences side by side",
+    idea="wgmma reads matrices and sequences from shared memory; short sequences lie side by side",
     parameters={"RESIDENT_WARPS": 12, "RIGHT_COLUMNS": 64},
     sizes=_factors,
     supports=_fits,

@@ -99,7 +99,7 @@ def _launch(kernel: str, blocks: int, size: Mapping[str, int], *args: Argument) 
 @REDUCE.stage(
     "parallel",
     source="reduce/02_parallel.cu",
-    idea="lanes read neighbours, warps share an element of the result",
+    idea="lanes read neighbouring elements, and several lanes or warps share an element of the result",
     parameters={"THREADS": 256},
     space={"THREADS": THREADS},
     alignment=1,
@@ -256,7 +256,7 @@ def _few_parts(p: ReduceProblem) -> str | None:
     "one_launch",
     parent="vectorized",
     source="reduce/05_one_launch.cu",
-    idea="one launch: the last block that shares a result combines it; as many threads a row as there are",
+    idea="one launch: the last block that shares a result combines it; a row has as many threads as there are for it",
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 2112, "TILES": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
     sizes=_of_one_launch,

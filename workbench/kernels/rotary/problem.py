@@ -23,11 +23,11 @@ BASE = 10_000.0
 @dataclass(frozen=True)
 class RotaryProblem(Problem):
     """x, y: (batch, heads, seq, 2 half) where `layout` is bhsd, (batch, seq, heads, 2 half) where it is bshd, with
-    `pad_x` and `pad_y` elements between rows of 2 half, and `gap_x` more after the rows of a head of x, or of a
-    position in bshd: heads of queries may lie beside those of keys. cos, sin: (seq, half). All of one type.
+    `pad_x` and `pad_y` elements between rows of 2 half. In x, `gap_x` more elements follow the rows of a head, or in
+    bshd those of a position, so heads of queries may lie beside those of keys. cos, sin: (seq, half). All of one type.
 
     `pairs` says which elements are rotated together: neighbours, or those that are half a row apart. NaN and infinities
-    do what arithmetic with them does, to their own pair alone.
+    do what arithmetic with them does, and only to their own pair.
     """
 
     batch: int = 1

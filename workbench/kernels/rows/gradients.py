@@ -171,7 +171,7 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
     @operation.stage(
         "registers",
         source=f"{name}/03_registers.cu",
-        idea="threads hold the rows in registers: one read for dx",
+        idea="threads hold the rows in registers, so they are read once for dx",
         parameters=HELD,
         sizes=groups.block,
         supports=groups.fits(groups.block, HELD, "a block"),
@@ -197,7 +197,7 @@ def _declare_fused(operation: Operation[G]) -> None:
     @operation.stage(
         "fused",
         source=f"{name}/04_fused.cu",
-        idea="a block adds up dw in registers, row after row: one read for all",
+        idea="a block adds up dw in registers, row after row, so rows are read once for all gradients",
         parameters=FUSED,
         sizes=size_of,
         supports=groups.fits(size_of, FUSED, "a block"),
@@ -235,7 +235,7 @@ def _declare_cluster(operation: Operation[G]) -> None:
     @operation.stage(
         "cluster",
         source=f"{name}/05_cluster.cu",
-        idea="long rows are shared by the blocks of a cluster",
+        idea="the blocks of a cluster share long rows",
         parameters=CLUSTERED,
         space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4), "FETCH": (0, 1)},
         sizes=size_of,
@@ -300,7 +300,7 @@ def _declare_one_cluster(operation: Operation[G]) -> None:
     @operation.stage(
         "one_cluster",
         source=f"{name}/07_one_cluster.cu",
-        idea="one cluster takes a small matrix: no second launch",
+        idea="one cluster takes a small matrix, without a second launch",
         parent="fused",
         parameters=ALONE,
         space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4)},
@@ -327,7 +327,7 @@ def _declare_split(operation: Operation[G], state: int) -> None:
     @operation.stage(
         "split_rows",
         source=f"{name}/06_split_rows.cu",
-        idea="few rows are split over all blocks, then their columns; no sums of columns are stored",
+        idea="few rows are split over all blocks; then columns are split, so no partial sums of dw are stored",
         parent="registers",
         parameters=SPLIT if len(gradients) == 1 else {**SPLIT, "UNROLL": 4},
         space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112), "UNROLL": (1, 2, 4)},

@@ -133,7 +133,7 @@ def declare_held(operation: Operation[N], arrays: tuple[Argument, ...], most: in
     @operation.stage(
         "registers",
         source=f"{name}/04_registers.cu",
-        idea="threads hold the row in registers: one read",
+        idea="threads hold the row in registers, so it is read once",
         parameters=HELD,
         sizes=groups.block,
         supports=groups.fits(groups.block, HELD, "a block"),
@@ -145,7 +145,7 @@ def declare_held(operation: Operation[N], arrays: tuple[Argument, ...], most: in
     @operation.stage(
         "cluster",
         source=f"{name}/05_cluster.cu",
-        idea="a long row is held by the blocks of a cluster",
+        idea="the blocks of a cluster share a long row",
         parameters=CLUSTERED,
         sizes=of_cluster,
         supports=groups.fits(of_cluster, CLUSTERED, "a cluster"),

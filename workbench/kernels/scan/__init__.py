@@ -128,7 +128,7 @@ def warp_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
 @SCAN.stage(
     "vectorized",
     source="scan/03_vectorized.cu",
-    idea="16 bytes a load and a store; a lane adds up its own first",
+    idea="16 bytes a load and a store; a lane first adds up its own elements",
     parameters={"THREADS": 256},
     space={"THREADS": THREADS},
 )
@@ -179,7 +179,7 @@ HELD = {"THREADS": 128, "VECTORS": 4}
 @SCAN.stage(
     "registers",
     source="scan/06_registers.cu",
-    idea="threads hold the row in registers: all loads are in flight",
+    idea="threads hold the row in registers: all loads are in flight at once",
     parent="vectorized",
     parameters=HELD,
     sizes=groups.block,

@@ -81,7 +81,7 @@ def warp_row(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
 @SOFTMAX.stage(
     "online",
     source="softmax/03_online.cu",
-    idea="maximum and sum in one pass: two reads of a row, not three",
+    idea="maximum and sum in one pass: a row is read twice, not three times",
     parameters={"THREADS": 256},
     space={"THREADS": THREADS},
     alignment=1,
@@ -117,7 +117,7 @@ may be taken."""
 @SOFTMAX.stage(
     "registers",
     source="softmax/05_registers.cu",
-    idea="threads hold the row in registers: one read",
+    idea="threads hold the row in registers, so it is read once",
     parameters=HELD,
     sizes=groups.block,
     supports=groups.fits(groups.block, HELD, "a block"),
@@ -139,7 +139,7 @@ CLUSTERED = {"THREADS": 128, "VECTORS": 4, "LARGEST": 256}
 @SOFTMAX.stage(
     "cluster",
     source="softmax/06_cluster.cu",
-    idea="a long row is held by the blocks of a cluster",
+    idea="the blocks of a cluster share a long row",
     parameters=CLUSTERED,
     sizes=groups.cluster,
     supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
@@ -208,7 +208,7 @@ EIGHT = 8
 @SOFTMAX.stage(
     "packed",
     source="softmax/09_packed.cu",
-    idea="short rows of any length are moved in vectors together, by way of shared memory",
+    idea="several short rows together are moved in vectors, through shared memory",
     parent="vectorized",
     parameters={"THREADS": 128},
     space={"THREADS": (64, 128, 256)},

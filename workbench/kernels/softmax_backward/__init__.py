@@ -141,7 +141,7 @@ LONG = (
 @SOFTMAX_BACKWARD.stage(
     "registers",
     source="softmax_backward/04_registers.cu",
-    idea="threads hold the rows in registers: one read",
+    idea="threads hold the rows in registers, so they are read once",
     parameters=HELD,
     sizes=groups.block,
     supports=groups.fits(groups.block, HELD, "a block"),
@@ -154,7 +154,7 @@ def registers(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
 @SOFTMAX_BACKWARD.stage(
     "cluster",
     source="softmax_backward/05_cluster.cu",
-    idea="long rows are held by the blocks of a cluster",
+    idea="the blocks of a cluster share long rows",
     parameters=CLUSTERED,
     sizes=groups.cluster,
     supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),

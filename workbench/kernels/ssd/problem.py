@@ -51,9 +51,9 @@ class SsdProblem(Problem):
     dstate); h0, h: (batch, heads, dstate, headdim) fp32.
 
     h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, from h0 to h. `group` heads share b and
-    c. log_a is at most 0, and may be -inf. In memory `pad_x` (`pad_bc`) elements follow the heads of a place in x (in
-    b and in c, each by itself). What is not finite in x, b, c or log_a may reach places of its head that come
-    before it, less than a chunk.
+    c. log_a is at most 0, and may be -inf. In memory, `pad_x` elements follow the heads of a place in x, and `pad_bc`
+    elements follow those in b, and those in c. A number in x, b, c or log_a that is not finite may reach places of its
+    head that come before it, by less than a chunk.
     """
 
     batch: int = 1

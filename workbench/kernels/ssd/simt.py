@@ -32,7 +32,7 @@ def column_tiles(p: SsdProblem) -> int:
 @SSD.stage(
     "chunked",
     source="ssd/simt/02_chunked.cu",
-    idea="products of matrices: within a chunk like causal attention, from chunk to chunk by the state",
+    idea="products of matrices: within a chunk like causal attention, between chunks through the state",
     parameters={"CHUNK": 32},
     sizes=lambda p, size: {"DSTATE": p.dstate},
     space={"CHUNK": (16, 32, 64)},

@@ -69,7 +69,7 @@ def _plan(p: SsdProblem, size: Mapping[str, int], states: Launch, outputs: Calla
     "tma",
     track="wgmma",
     source="ssd/wgmma/01_tma.cu",
-    idea="TMA loads chunks, wgmma reads them from shared memory; segments if there are few heads",
+    idea="TMA loads chunks, wgmma reads them from shared memory; with few heads, sequences are cut into segments",
     parameters={"PASSING": 128, "BLOCKS": 264, "LEAST": 2, "RESIDENT": 2},
     sizes=lambda p, size: {"DSTATE": padded_dstate(p)},
     space={"PASSING": (64, 128, 256), "BLOCKS": (132, 264, 528, 1056), "LEAST": (1, 2, 4, 8), "RESIDENT": (2, 3)},

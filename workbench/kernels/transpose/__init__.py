@@ -145,7 +145,7 @@ def naive(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
 @TRANSPOSE.stage(
     "shared_tile",
     source="transpose/02_shared_tile.cu",
-    idea="a tile in shared memory: reads and writes are both of neighbours",
+    idea="a tile in shared memory: a warp reads and writes neighbouring elements",
     parameters={"BLOCK_Y": 8},
     space={"BLOCK_Y": (4, 8, 16, 32)},
     alignment=1,
@@ -227,7 +227,7 @@ the next one has stored beside it."""
 @TRANSPOSE.stage(
     "realigned",
     source="transpose/05_realigned.cu",
-    idea="16 bytes at once to shared memory and from there, wherever rows begin; tiles fit few rows or columns",
+    idea="vectors of 16 bytes go through shared memory, wherever rows begin; tiles fit few rows or columns",
     parent="naive",
     edge_cases=(
         TransposeProblem(rows=1, columns=9001),
