@@ -1,9 +1,11 @@
 // C[m, n] = a_scale[m] b_scale[n] sum_k A[m, k] B[n, k]. A: (M, K), B: (N, K), of e4m3, C: (M, N); rows are
 // lda, ldb, ldc elements apart. sm_89: e4m3 is converted in hardware.
 //
-// stage 1, naive: one thread computes one element of C. it is here to be right and to be compared with.
+// stage 1, naive: one thread computes one element of C. the stage only has to be correct, because the other
+// stages are compared with it.
 //
-// what limits it: a conversion and a load of one byte for each number, and neighbours read the same ones.
+// what limits it: each number needs a conversion and a load of one byte. neighbouring threads load the same
+// numbers again.
 
 #include <cuda_fp8.h>
 

@@ -2,17 +2,19 @@
 // elements apart. A and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows
 // are. sm_90a.
 //
-// stage 2, promoted sums: wgmma of e4m3, fed by TMA. the tensor cores keep about 14 bits of a sum, too few for
-// a long k: they add up one k-tile, and float adds up the k-tiles. while one consumer adds, the other
-// multiplies. scales come into shared memory meanwhile and wait there for the end of a tile.
+// stage 2, promoted sums: wgmma multiplies e4m3, which TMA loads. the tensor cores keep about 14 bits of a
+// sum. these are too few for a long k. so the tensor cores only add up the products of one k-tile, and fp32
+// units add up the k-tiles. while one consumer adds, the other multiplies. meanwhile the scales are loaded
+// into shared memory, where they are kept until the end of a tile.
 //
-// tiles are 192 columns wide, and two blocks of a cluster share B; or 128 where that leaves less of the
-// device idle at the end. then there are registers for the sums of two k-tiles, of which one is added while
-// the other is multiplied.
+// tiles are 192 columns wide, and the two blocks of a cluster share B. tiles are 128 columns wide instead
+// where this leaves less of the device idle at the end. then there are registers for the sums of two k-tiles,
+// and one is added while the other is multiplied.
 //
-// what it gains: twice the multiplications of bf16 a clock, from half the bytes, as exact as the inputs are.
+// what it gains: twice as many multiplications per clock as with bf16, from half the bytes. the result is as
+// exact as the inputs.
 //
-// what limits it: a sum needs two registers or three, so tiles are narrower than those of bf16, and more is
+// what limits it: a sum needs two or three registers. so tiles are narrower than those of bf16, and more is
 // read for the same work.
 
 #include <cuda_fp8.h>

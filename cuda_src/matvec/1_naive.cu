@@ -1,9 +1,10 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
-// stage 1, naive: one thread computes one element of c. it is here to be right and to be compared with.
+// stage 1, naive: one thread computes one element of c. the stage only has to be correct, because the other
+// stages are compared with it.
 //
-// what limits it: the lanes of a warp walk down 32 rows side by side, so each load touches 32 lines to use 2
-// or 4 bytes of each; and N threads are few for a whole device.
+// what limits it: the lanes of a warp walk along 32 different rows. so each load touches 32 lines, and uses 2
+// or 4 bytes of each. besides, N threads are few for a whole device.
 
 #include "tile/convert.cuh"
 

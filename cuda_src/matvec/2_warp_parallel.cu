@@ -1,12 +1,13 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
 // stage 2, warp parallel: a warp computes one element of c. its lanes split k, so that a load reads 32
-// neighbours of the row, and add up their sums by shuffles.
+// neighbouring elements of the row. at the end, shuffles add up the sums of the lanes.
 //
-// what it gains: every line that is loaded is used whole, and 32 times as many threads have loads in flight.
+// what it gains: every line that is loaded is used completely, and 32 times as many threads have loads in
+// flight.
 //
-// what limits it: 2 bytes a load for bf16 and fp16, too few to keep the memory busy. with 4 bytes, fp32 is
-// close to its limit already.
+// what limits it: a lane loads only 2 bytes at a time for bf16 and fp16, too few to keep the memory busy.
+// fp32 has 4 bytes, and is already close to its limit.
 
 #include "tile/convert.cuh"
 #include "tile/warp.cuh"

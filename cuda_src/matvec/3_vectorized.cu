@@ -1,15 +1,15 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
-// stage 3, vectorized: a lane loads 16 bytes at a time, and UNROLL such vectors of the row before it uses the
-// first. the compiler would load them one by one, to use fewer registers. the launch bounds tell it that more
-// than RESIDENT threads a multiprocessor gain nothing. rows whose distance is not a multiple of 16 bytes are
-// read element by element, as before.
+// stage 3, vectorized: a lane loads vectors of 16 bytes. it loads UNROLL vectors of the row before it uses
+// the first one. by itself, the compiler would load them one by one, to use fewer registers. the launch
+// bounds tell it that more than RESIDENT threads per multiprocessor gain nothing. rows whose distance is not
+// a multiple of 16 bytes are read element by element, as before.
 //
-// what it gains: 8 elements an instruction (4 for fp32), and enough bytes in flight to cover the latency of
+// what it gains: a load reads 8 elements (4 of fp32), and enough bytes are in flight to cover the latency of
 // the memory.
 //
-// what limits it: device memory, for many rows. with fewer rows than the device has room for warps, it is
-// half empty.
+// what limits it: for many rows, device memory. if there are fewer rows than warps that the device can hold,
+// a part of the device is idle.
 
 #include "tile/dot.cuh"
 

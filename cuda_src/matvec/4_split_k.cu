@@ -1,14 +1,14 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N). partial: (splits, N),
 // scratch.
 //
-// stage 4, split k: where there are few rows, several warps share one: warp (n, s) takes the s-th part of k,
-// `part` elements, and leaves its sum in `partial`. a second kernel adds the parts up in a fixed order, so
-// that the result is the same every time. with one part a row this is stage 3, and there is nothing to add
-// up.
+// stage 4, split k: where rows are few, several warps share one. warp (n, s) multiplies the s-th part of k of
+// row n, which has `part` elements, and stores its sum in `partial`. a second kernel adds up the parts in a
+// fixed order, so that the result is the same every time. with one part per row this is stage 3, and there is
+// nothing to add up.
 //
 // what it gains: enough warps are at work, whatever the shape of B.
 //
-// what limits it: device memory; for small B the second launch, some 3 us.
+// what limits it: device memory. for a small B, the second launch, some 3 us.
 
 #include "tile/dot.cuh"
 

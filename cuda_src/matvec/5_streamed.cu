@@ -1,13 +1,14 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
-// stage 5, streamed: SHARE warps of a block share a row, stretch by stretch, and add up in shared memory. a
-// block reads contiguous memory, and one launch is enough. RESIDENT is as in stage 3: the number of bytes in
-// flight has an optimum. with READ_ONCE, B is the first to leave the L2 again, because nothing reads it
-// twice.
+// stage 5, streamed: SHARE warps of a block share a row. they read it stretch by stretch, and add up their
+// sums in shared memory. so a block reads contiguous memory, and one launch is enough. RESIDENT is as in
+// stage 3, because the number of bytes in flight has an optimum. with READ_ONCE, B is evicted first from the
+// L2, because nothing reads it twice.
 //
 // what it gains: longer runs in each page of the memory, and no second kernel. a small B, read with
-// READ_ONCE, does not force data that others have written from the L2 to memory. a large B forces them out
-// anyway. with READ_ONCE it would do so bit by bit, between its own reads, which costs more than at once.
+// READ_ONCE, does not force data that others have written from the L2 to memory. a large B forces them out in
+// any case. with READ_ONCE, this would happen little by little between the reads of B, which costs more than
+// all at once.
 //
 // what limits it: device memory.
 

@@ -1,12 +1,14 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
-// stage 6, unaligned: GROUP lanes share a row. a short row has one lane. the part of a row that is aligned to
-// 16 bytes is loaded in vectors, wherever the row begins. its ends, and a, are read element by element.
+// stage 6, unaligned: GROUP lanes share a row, and a short row has one lane. the part of a row that is
+// aligned to 16 bytes is loaded in vectors, wherever the row begins. elements of the vector a, and those at
+// both ends of the row, are read one by one.
 //
-// what it gains: rows whose distance is not a multiple of 16 bytes are loaded in vectors, too, and a warp
-// reads as many short rows as its lanes have loads for.
+// what it gains: rows whose distance is not a multiple of 16 bytes are also loaded in vectors. a warp reads
+// several short rows at once, as many as its lanes have loads for.
 //
-// what limits it: a comes from the L1, with a load for every product. one warp has a row alone.
+// what limits it: the vector a comes from the L1, with one load per product. no more than one warp reads a
+// row.
 
 #include "tile/convert.cuh"
 #include "tile/row_reduce.cuh"

@@ -1,14 +1,14 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N). partial: (N, blocks) and
-// counters: (N), scratch, the counters zero; both unused where a block has whole rows.
+// counters: (N) are scratch, and the counters are zero. both are unused where a block has whole rows.
 //
-// stage 7, shared rows: as many threads share a row as the device has for it: lanes of a warp, up to a whole
-// block, or `blocks` blocks with a part of `part` vectors each. the last of these to finish adds up their
-// sums, always in the same order.
+// stage 7, shared rows: as many threads share a row as the device can spare for it. these are lanes of a
+// warp, up to a whole block, or `blocks` blocks with a part of `part` vectors each. the last of these blocks
+// to finish adds up the sums, always in the same order.
 //
 // what it gains: few long rows are read by the whole device, in one launch.
 //
-// what limits it: device memory; for few bytes the launch, and for several blocks a row the last one, which
-// waits for the others' sums.
+// what limits it: device memory. for few bytes, the launch. where several blocks share a row, the last block,
+// which waits for the sums of the others.
 
 #include "tile/last_block.cuh"
 #include "tile/row_dot.cuh"

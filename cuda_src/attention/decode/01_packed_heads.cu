@@ -2,15 +2,16 @@
 // keys. q, o: (batch, heads, rows, dim), k, v: (batch, heads / group, keys, dim), with any strides; lse:
 // (batch, heads, rows). dim up to DIM. bf16 and fp16.
 //
-// packed heads: the rows of all heads that share keys are rows of one tile of 16. so the tensor cores have
-// more to do, and keys are read once, not once for each head. a block takes such a tile and all keys. each of
-// its warps attends to every WARPS-th tile of KEYS keys, which it loads by cp.async, STAGES - 1 tiles ahead.
-// warps do not wait for each other until the end, where their results are merged in shared memory.
+// packed heads: the rows of all heads that share keys are packed into one tile of 16 rows. so the tensor
+// cores have more to do, and keys are read once, not once for each head. a block takes such a tile and all
+// keys. each of its warps attends to every WARPS-th tile of KEYS keys. it loads these tiles by cp.async,
+// STAGES - 1 tiles ahead. warps wait for each other only at the end, when their results are merged in shared
+// memory.
 //
 // what it gains: keys and values are read once, and tens of kilobytes of them are in flight all the time.
 //
-// what limits it: if there are fewer pairs of a batch and a head of keys than the GPU can hold blocks, most
-// of it is idle.
+// what limits it: the number of blocks. if there are fewer pairs of a batch and a head of keys than blocks
+// that the GPU can hold, most of the GPU is idle.
 
 #include "decode.cuh"
 

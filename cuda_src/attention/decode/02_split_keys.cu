@@ -2,13 +2,13 @@
 // keys. q, o: (batch, heads, rows, dim), k, v: (batch, heads / group, keys, dim), with any strides; lse:
 // (batch, heads, rows). dim up to DIM. bf16 and fp16.
 //
-// split keys: enough blocks to fill the GPU share a tile of rows, each with `part` of its keys. their results
-// go to memory in fp32, and a second kernel merges them, a block for every row. with one block a tile this is
-// packed_heads, and there is nothing to merge.
+// split keys: several blocks share a tile of rows, as many as it takes to fill the GPU. each of them attends
+// to `part` keys, and stores its result in memory in fp32. a second kernel merges the results, with one block
+// for every row. with one block per tile this is packed_heads, and there is nothing to merge.
 //
 // what it gains: all multiprocessors are at work, however few heads there are.
 //
-// what limits it: the memory; with few keys the second launch, some 3 us.
+// what limits it: the memory. with few keys, the second launch, some 3 us.
 
 #include "decode.cuh"
 

@@ -2,9 +2,9 @@
 // keys. q, o: (batch, heads, rows, dim), k, v: (batch, heads / group, keys, dim), with any strides; lse:
 // (batch, heads, rows). dim up to DIM. bf16 and fp16.
 //
-// last block: blocks that share a tile of rows count themselves when their results are in memory. the last
-// one merges the results, always in the same order. `counters`, one a tile, are zero at the beginning and at
-// the end.
+// last block: blocks that share a tile of rows share a counter. a block counts itself when its result is in
+// memory. the last one to do so merges the results, always in the same order. `counters` has one for each
+// tile, and all are zero at the beginning and at the end.
 //
 // what it gains: there is no second launch, and tiles are merged while others are still computed.
 //

@@ -3,14 +3,15 @@
 // DIM. bf16 and fp16.
 //
 // tensor cores: a block takes WARPS x 16 rows of a head. a warp takes 16 of them with all keys, a tile of
-// BLOCK_N keys at a time. mma.sync multiplies queries and keys, and weights and values. the weights stay in
-// registers: the accumulators of the first product, once rounded, are the left operand of the second. two
-// tiles of keys and values are in shared memory, swizzled. cp.async fills one while the other is multiplied.
+// BLOCK_N keys at a time. mma.sync computes both products: queries by keys, and weights by values. the
+// weights stay in registers: the accumulators of the first product, once rounded, are the left operand of the
+// second. two tiles of keys and values are in shared memory, swizzled. cp.async fills one while the other is
+// multiplied.
 //
 // what it gains: the products take a fraction of the time, and all rows of a block share what is loaded.
 //
 // what limits it: a warp either multiplies or computes exponentials. every operand passes through registers,
-// and mma.sync alone cannot fill the tensor cores of Hopper.
+// and mma.sync cannot reach the full rate of the tensor cores of Hopper.
 
 #include "rows.cuh"
 

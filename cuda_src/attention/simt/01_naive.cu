@@ -1,12 +1,12 @@
 // o = softmax(scale q k^T) v and lse, the logarithm of the sum of a row's exponentials. q, o: (batch, heads,
 // rows, dim), k, v: (batch, heads / group, keys, dim), with any strides; lse: (batch, heads, rows).
 //
-// naive: the three steps of the definition, one kernel each. one thread takes one logit, one row, one element
-// of o. the logits of all pairs of a row and a key go through memory, and so do their weights, at the same
-// address.
+// naive: the three steps of the definition, with one kernel for each. a thread computes one logit in the
+// first kernel, one row in the second, and one element of o in the third. the logits of all pairs of a row
+// and a key go through memory. so do their weights, which replace them at the same addresses.
 //
-// what limits it: memory. with s rows and as many keys it moves 20 s^2 bytes. for each product, the vectors
-// of a pair are read from caches.
+// what limits it: memory. with s rows and s keys, the kernels move 20 s^2 bytes. for each product, the
+// vectors of a pair are read from caches.
 
 #include "tile/convert.cuh"
 #include "tile/online_softmax.cuh"

@@ -2,9 +2,9 @@
 // rows, dim), k, v: (batch, heads / group, keys, dim), with any strides; lse: (batch, heads, rows). dim up to
 // 256.
 //
-// online: one kernel, a warp a row. its lanes take a key each, 32 at a time, then columns of o. the weights
-// are relative to the maximum of the keys so far. when the maximum grows, the sums so far are rescaled.
-// logits and weights stay in registers, so only q, k, v and o are moved.
+// online: one kernel, with one warp for each row. first, each lane takes one key, 32 keys at a time. then
+// each lane takes columns of o. the weights are relative to the maximum of the keys so far. when the maximum
+// grows, the sums so far are rescaled. logits and weights stay in registers, so only q, k, v and o are moved.
 //
 // what limits it: each row reads all keys and values from caches, and each of their elements takes an
 // instruction.

@@ -1,11 +1,13 @@
 // o = softmax(scale q k^T) v and lse, the logarithm of the sum of a row's exponentials. q, o: (batch, heads,
-// rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor maps, so
-// their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
+// rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor
+// maps, so their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16,
+// sm_90a.
 //
-// TMA and wgmma: a block takes 128 rows of a head. a warpgroup takes 64 of them with all keys, a tile of
-// BLOCK_N keys at a time, the last tile first. one thread asks TMA for the next tile of keys and values while
-// the present one is multiplied. wgmma reads them, and the queries, from shared memory. logits and weights
-// stay in registers: the accumulators of the first product, rounded, are the left operand of the second.
+// TMA and wgmma: a block takes 128 rows of a head. a warpgroup takes 64 of them with all keys. it takes a
+// tile of BLOCK_N keys at a time, and begins with the last tile. one thread asks TMA for the next tile of
+// keys and values while the present one is multiplied. wgmma reads them, and the queries, from shared memory.
+// logits and weights stay in registers: the accumulators of the first product, rounded, are the left operand
+// of the second.
 //
 // what it gains: the operands no longer pass through registers, and no thread computes their addresses.
 //

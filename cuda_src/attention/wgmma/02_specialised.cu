@@ -1,14 +1,15 @@
 // o = softmax(scale q k^T) v and lse, the logarithm of the sum of a row's exponentials. q, o: (batch, heads,
-// rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor maps, so
-// their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
+// rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor
+// maps, so their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16,
+// sm_90a.
 //
 // warp specialisation: one thread of the first warpgroup, the producer, asks TMA for queries, keys and
-// values. the others are consumers of 64 rows each. they multiply, and wait only for what they need next.
-// keys and values have circular buffers of their own, so a tile of keys can be loaded while its values are
-// still multiplied. the registers of the producers go to the consumers.
+// values. the other warpgroups are consumers, with 64 rows each. they multiply, and wait only for what they
+// need next. keys and values each have a circular buffer, so a tile of keys can be loaded while its values
+// are still multiplied. the producer's warpgroup gives registers to the consumers.
 //
-// what it gains: consumers no longer wait for each other, and drift apart: while one computes weights the other
-// may multiply.
+// what it gains: consumers no longer wait for each other. they drift apart, and while one computes weights,
+// the other may multiply.
 //
 // what limits it: nothing makes the consumers alternate.
 

@@ -1,15 +1,16 @@
 // o = softmax(scale q k^T) v and lse, the logarithm of the sum of a row's exponentials. q, o: (batch, heads,
-// rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor maps, so
-// their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
+// rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor
+// maps, so their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16,
+// sm_90a.
 //
-// ping-pong: the consumers alternate. a consumer issues its products, those of the keys of the next tile and
-// of the values of this one, and passes the turn on. while the products of another consumer are computed, it
-// computes weights.
+// ping-pong: the consumers alternate. a consumer issues two products: that of the keys of the next tile, and
+// that of the values of this one. then it passes the turn on. while the products of another consumer are
+// computed, it computes weights.
 //
-// what it gains: exponentials, of which a multiprocessor computes 16 a cycle, are computed during the other
-// consumer's products, and add no time.
+// what it gains: a multiprocessor computes only 16 exponentials per cycle. they are now computed during the
+// other consumer's products, and add no time.
 //
-// what limits it: within a consumer nothing overlaps. it waits for both products before it computes the
+// what limits it: nothing overlaps within a consumer. it waits for both products before it computes the
 // weights, though the product of the keys is ready first.
 
 #include "pipeline/ordered.cuh"

@@ -1,15 +1,16 @@
 // o = softmax(scale q k^T) v and lse, the logarithm of the sum of a row's exponentials. q, o: (batch, heads,
-// rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor maps, so
-// their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
+// rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor
+// maps, so their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16,
+// sm_90a.
 //
 // overlap within a consumer: a consumer waits only for the product of the keys. it computes the weights of
 // the next tile while the product of the values of this tile is still computed.
 //
-// what it gains: a consumer's own products and its exponentials overlap, where the other consumers leave the tensor
-// cores idle.
+// what it gains: a consumer's exponentials overlap with its own products. this fills the times when the other
+// consumers leave the tensor cores idle.
 //
 // what limits it: a block has one work tile. its tensor cores idle while the first keys are loaded, and while
-// it stores.
+// results are stored.
 
 #include "pipeline/ordered.cuh"
 #include "specialised.cuh"

@@ -1,16 +1,18 @@
 // o = softmax(scale q k^T) v and lse, the logarithm of the sum of a row's exponentials. q, o: (batch, heads,
-// rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor maps, so
-// their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
+// rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor
+// maps, so their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16,
+// sm_90a.
 //
 // persistent: as many blocks as fit on the device stay there and take one work tile after the other. while
 // the consumers end a tile, the producer already loads queries and keys of the next one. causal tiles have
-// different lengths: the longest come first, and the order of blocks alternates from round to round, so all
-// end at about the same time. `together` heads are taken at a time, as many as have their keys and values in
-// the L2.
+// different lengths. the longest come first, and the order of blocks alternates from round to round, so that
+// all blocks end at about the same time. `together` heads are taken at a time: as many as have room in the L2
+// for their keys and values.
 //
 // what it gains: only the first tile waits for its first keys, and the last tiles are short.
 //
-// what limits it: exponentials take as long as half of the products at dim 128, as long as all of them at 64.
+// what limits it: the exponentials. at dim 128 they take half as long as the products, at dim 64 as long as
+// the products.
 
 #include "pipeline/ordered.cuh"
 #include "specialised.cuh"

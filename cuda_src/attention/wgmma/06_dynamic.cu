@@ -3,16 +3,16 @@
 // maps, so their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16,
 // sm_90a.
 //
-// dynamic tile scheduler: the producer of a block draws its next work tile by a ticket while it loads the
-// present one, and posts the tile to the consumers through shared memory. there are two places for queries,
-// where they fit, so those of the next tile are loaded early. `ticket` is zero at the beginning and at the
-// end.
+// dynamic tile scheduler: while the producer of a block loads its present work tile, it draws the number of
+// the next one from a counter in memory, `ticket`. it posts the tile to the consumers through shared memory.
+// if there is room for two buffers of queries, the queries of the next tile are loaded early. `ticket` is
+// zero at the beginning and at the end.
 //
-// what it gains: under a mask tiles differ in length. in the fixed order of `persistent` a block may get the
-// longest tiles of one group of heads after the other, and all others wait for it.
+// what it gains: under a mask, tiles differ in length. in the fixed order of `persistent`, a block may get
+// the longest tile of one group of heads after the other, and all others wait for it.
 //
-// what limits it: a tile is drawn one ahead, so the last one of a block may be longer than what others have
-// left. of few tiles a fixed order is better.
+// what limits it: a block draws one tile ahead. so its last tile may be longer than what other blocks have
+// left. where tiles are few, a fixed order is better.
 
 #include "pipeline/ordered.cuh"
 #include "specialised.cuh"

@@ -4,14 +4,15 @@
 // sm_90a.
 //
 // small blocks: a block has one or two warpgroups and no producer, so several blocks share a multiprocessor.
-// keys and values have circular buffers of their own. the first thread refills a stage of one of them while
-// the other is in use: warps that are behind have had time to release it.
+// keys and values each have a circular buffer. while one of the two buffers is in use, the first thread
+// refills a stage of the other. by then, warps that are behind have had time to release that stage.
 //
-// what it gains: while a block starts, waits for keys, computes exponentials or stores, the products of
-// others are computed. of few rows less of a tile is empty, and one tile of keys may be all there is.
+// what it gains: while a block starts, waits for keys, computes exponentials or stores, the products of other
+// blocks are computed. where rows are few, less of a tile is empty. it also helps where there is only one
+// tile of keys.
 //
-// what limits it: each block reads all its keys and values from the L2, for 64 or 128 rows. where there are
-// many tiles of keys, a block that overlaps its own work does better.
+// what limits it: each block reads all its keys and values from the L2, for only 64 or 128 rows. where there
+// are many tiles of keys, a block that overlaps its own work is faster.
 
 #include "pipeline/circular_buffer.cuh"
 #include "tiles.cuh"

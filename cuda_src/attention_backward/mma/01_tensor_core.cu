@@ -1,19 +1,19 @@
-// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do o)),
-// dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk, dv: (batch,
-// heads / group, keys, dim), with any strides; lse: (batch, heads, rows). dim up to DIM. sums: (batch heads, padded,
-// DIM) fp32, scratch. bf16 and fp16.
+// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do
+// o)), dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk,
+// dv: (batch, heads / group, keys, dim), with any strides; lse: (batch, heads, rows). dim up to DIM. sums:
+// (batch heads, padded, DIM) fp32, scratch. bf16 and fp16.
 //
 // tensor cores: weights are computed again, from lse. a block owns 64 keys, with their values. it loops over
-// the rows of all heads that share them, 64 at a time, so dk and dv stay in registers. there are five
-// products (mma.sync) a tile: logits and do v^T have keys as rows; p and ds, rounded, go to shared memory,
-// where they are operands of the other three. the contribution of a tile to dq is added to memory atomically.
-// a first kernel computes rowsum(do o), a last one rounds dq.
+// the rows of all heads that share them, 64 at a time, so dk and dv stay in registers. a tile needs five
+// products, all by mma.sync. two of them, the logits and do v^T, have keys as rows. p and ds are rounded and
+// go to shared memory, where they are operands of the other three. the contribution of a tile to dq is added
+// to memory atomically. a first kernel computes rowsum(do o), and a last one rounds dq.
 //
-// what it gains: no array with an element for each pair is in memory, and the products take a fraction of the
+// what it gains: memory holds no array with an element for each pair, and the products take a fraction of the
 // time.
 //
-// what limits it: every operand passes through registers, and mma.sync alone cannot fill the tensor cores of Hopper;
-// all warps wait for each other twice a tile.
+// what limits it: every operand passes through registers, and mma.sync cannot reach the full rate of the
+// tensor cores of Hopper. all warps wait for each other twice per tile.
 
 #include "../rows.cuh"
 #include "ptx/mma.cuh"

@@ -1,10 +1,10 @@
-// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do o)),
-// dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk, dv: (batch,
-// heads / group, keys, dim), with any strides; lse: (batch, heads, rows).
+// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do
+// o)), dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk,
+// dv: (batch, heads / group, keys, dim), with any strides; lse: (batch, heads, rows).
 //
-// naive: the steps of the definition, one kernel each. one thread takes one row, one pair of a row and a key,
-// one element of dq, of dk and dv. p and ds of all pairs are stored in memory. one thread adds up those of
-// all rows and heads that share a key.
+// naive: the steps of the definition, with one kernel for each. depending on the kernel, a thread takes one
+// row, one pair of a row and a key, one element of dq, or one element of dk and of dv. p and ds of all pairs
+// are stored in memory. for dk and dv, a thread adds up those of all rows and heads that share its key.
 //
 // what limits it: memory. p and ds are written once, and read once for every element of a vector. for each
 // product, the vectors of a pair are read from caches.

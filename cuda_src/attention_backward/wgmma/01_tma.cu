@@ -1,18 +1,19 @@
-// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do o)),
-// dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk, dv: (batch,
-// heads / group, keys, dim), lse: (batch, heads, rows). q, k, v and do come as tensor maps, so their rows, heads and
-// batches are multiples of 16 bytes apart. dim up to DIM. sums: (batch heads, padded, DIM) fp32, scratch. bf16 and
-// fp16, sm_90a.
+// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do
+// o)), dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk,
+// dv: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k, v and do come as tensor maps, so
+// their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. sums: (batch heads, padded,
+// DIM) fp32, scratch. bf16 and fp16, sm_90a.
 //
-// TMA and wgmma: a block owns 128 keys, a warpgroup 64 of them. one thread asks TMA for the next tile of rows
-// while the present one is multiplied. logits are computed transposed: p^T and ds^T stay in registers, as
-// left operands of dv and dk. only ds goes to shared memory, for dq, which is added to memory from there, in
-// bulk.
+// TMA and wgmma: a block owns 128 keys, and each warpgroup 64 of them. one thread asks TMA for the next tile
+// of rows while the present one is multiplied. logits are computed transposed. so p^T and ds^T stay in
+// registers, where they are left operands of the products for dv and dk. only ds goes to shared memory, as an
+// operand of the product for dq. this product is then added to memory in bulk, from shared memory.
 //
 // what it gains: the operands no longer pass through registers, no thread computes their addresses, and a
 // bulk reduction replaces 64 atomic additions of each thread.
 //
-// what limits it: all warps wait for each other twice a tile, and the tensor cores wait for the weights of each.
+// what limits it: all warps wait for each other twice per tile, and the tensor cores wait for the weights of
+// each tile.
 
 #include "tiles.cuh"
 

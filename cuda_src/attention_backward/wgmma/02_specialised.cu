@@ -1,19 +1,19 @@
-// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do o)),
-// dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk, dv: (batch,
-// heads / group, keys, dim), lse: (batch, heads, rows). q, k, v and do come as tensor maps, so their rows, heads and
-// batches are multiples of 16 bytes apart. dim up to DIM. sums: (batch heads, padded, DIM) fp32, scratch. bf16 and
-// fp16, sm_90a.
-//
+// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do
+// o)), dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk,
+// dv: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k, v and do come as tensor maps, so
+// their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. sums: (batch heads, padded,
+// DIM) fp32, scratch. bf16 and fp16, sm_90a.
 //
 // warp specialisation: one thread of the first warpgroup, the producer, asks TMA for keys, values and rows.
-// two consumers of 64 keys each wait only for what they need next. q and do have circular buffers of their
-// own, which are released when the last product with them is over. the consumers synchronise once a tile,
-// when the gradients of its logits are in shared memory. the registers of the producers go to the consumers.
+// there are two consumers, with 64 keys each. they wait only for what they need next. q and do each have a
+// circular buffer, whose stages are released when the last product with them is over. the consumers
+// synchronise once per tile, when the gradients of its logits are in shared memory. the producer's warpgroup
+// gives registers to the consumers.
 //
-// what it gains: no warp waits for a load, and while one consumer computes weights the other may multiply.
+// what it gains: no warp waits for a load. while one consumer computes weights, the other may multiply.
 //
-// what limits it: a consumer waits for the products of a tile before it begins the next. so the tensor cores
-// idle while both compute weights.
+// what limits it: a consumer waits for the products of a tile before it begins the next one. so the tensor
+// cores idle while both consumers compute weights.
 
 #include "specialised.cuh"
 

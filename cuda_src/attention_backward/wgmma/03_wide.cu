@@ -1,21 +1,21 @@
-// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do o)),
-// dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk, dv: (batch,
-// heads / group, keys, dim), lse: (batch, heads, rows). q, k, v and do come as tensor maps, so their rows, heads and
-// batches are multiples of 16 bytes apart. dim up to DIM. sums: (batch heads, padded, DIM) fp32, scratch. bf16 and
-// fp16, sm_90a.
+// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do
+// o)), dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk,
+// dv: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k, v and do come as tensor maps, so
+// their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. sums: (batch heads, padded,
+// DIM) fp32, scratch. bf16 and fp16, sm_90a.
 //
-//
-// wide: dk and dv of 64 keys at dim 256 fill the registers of two consumers, so each consumer has half of
-// their columns. one computes the weights of a tile, the other the gradients of its logits. they work at the
-// same time, except that the second needs the weights. both results go through shared memory, where they are
-// left operands of dv and dk. a consumer also computes half of the columns of dq, 64 at a time. rows of q
-// have two buffers. rows of do have one, because their last product is over early.
+// wide: at dim 256, dk and dv of 64 keys fill the registers of two consumers. so each consumer has half of
+// their columns. one consumer computes the weights of a tile, the other the gradients of its logits. they
+// work at the same time, except that the second needs the weights. both results go through shared memory,
+// where they are left operands of the products for dv and dk. a consumer also computes half of the columns of
+// dq, 64 at a time. rows of q have two buffers. rows of do have one, because their last product is over
+// early.
 //
 // what it gains: every product is computed once. if each consumer only had half of the columns, both would
 // compute all logits.
 //
-// what limits it: the consumers synchronise twice a tile, and a product of 64 keys and 64 rows reads as many
-// bytes a cycle as shared memory delivers.
+// what limits it: the consumers synchronise twice per tile. a product of 64 keys and 64 rows reads as many
+// bytes per cycle as shared memory delivers.
 
 #include "pipeline/roles.cuh"
 #include "tiles.cuh"

@@ -1,19 +1,18 @@
-// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do o)),
-// dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk, dv: (batch,
-// heads / group, keys, dim), lse: (batch, heads, rows). q, k, v and do come as tensor maps, so their rows, heads and
-// batches are multiples of 16 bytes apart. dim up to DIM. sums: (batch heads, padded, DIM) fp32, scratch. bf16 and
-// fp16, sm_90a.
-//
+// gradients of o = softmax(scale q k^T) v: with p = exp(scale q k^T - lse) and ds = p (do v^T - rowsum(do
+// o)), dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk,
+// dv: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k, v and do come as tensor maps, so
+// their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. sums: (batch heads, padded,
+// DIM) fp32, scratch. bf16 and fp16, sm_90a.
 //
 // deterministic: the result of a sum of floats depends on the order. here blocks add their parts of dq in the
-// order of their keys. a flag for each part says how many have been added, and a block waits for those before
-// its own. it raises the flag when its part is in memory, a tile later. blocks take key tiles by a ticket, in
-// the order in which they begin. so a block only waits for blocks that already run.
+// order of their keys. a flag for each part of dq says how many blocks have added to it, and a block waits
+// for those before it. it raises the flag one tile later, when its own part is in memory. blocks draw key
+// tiles from a counter, in the order in which they begin. so a block only waits for blocks that already run.
 //
 // what it gains: two runs give the same bits.
 //
-// what limits it: the blocks of a head follow each other at a distance of a tile or two. blocks that begin
-// together wait at first.
+// what limits it: the blocks of a head follow each other at a distance of a tile or two. so blocks that begin
+// at the same time wait at first.
 
 #include "ptx/flag.cuh"
 #include "specialised.cuh"

@@ -2,15 +2,15 @@
 // q, o: (rows, heads, dim), k, v: (keys, heads / group, dim), with any strides; offsets_q, offsets_k: (batch
 // + 1) int32, where sequences begin and end; lse: (heads, rows). dim up to DIM. bf16 and fp16.
 //
-// tensor cores: a block takes WARPS x 16 rows of a sequence, as attention's `tensor_core` does of a batch.
-// what is behind the end of the sequence is loaded as zeros, so tiles need not end where sequences do. the
-// number of tiles is not known at the launch. there are blocks for the largest possible number, and a block
-// finds its tile in the offsets.
+// tensor cores: a block takes WARPS x 16 rows of a sequence, as a block of attention's `tensor_core` does of
+// a head. what lies behind the end of the sequence is loaded as zeros, so tiles need not end where sequences
+// do. the number of tiles is not known at the launch. so there are blocks for the largest possible number,
+// and a block finds its tile in the offsets.
 //
 // what it gains: the products take a fraction of the time, and all rows of a block share what is loaded.
 //
-// what limits it: every operand passes through registers, and mma.sync alone cannot fill the tensor cores of
-// Hopper.
+// what limits it: every operand passes through registers, and mma.sync cannot reach the full rate of the
+// tensor cores of Hopper.
 
 #include "../../attention/mma/rows.cuh"
 #include "../row_tiles.cuh"

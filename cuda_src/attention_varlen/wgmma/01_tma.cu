@@ -4,12 +4,12 @@
 // multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
 //
 // TMA and wgmma: a block computes a tile of rows of a sequence as in attention's `overlap`. tensor maps cover
-// all sequences, so a tile at the end of one also has rows of the next. logits of those keys are masked,
-// their values are cleared in shared memory, and results of those rows are not stored.
+// all sequences, so the last tile of a sequence also contains rows of the next one. logits of those keys are
+// masked, their values are cleared in shared memory, and results of those rows are not stored.
 //
-// what it gains: products need no registers for operands, and loads need no threads.
+// what it gains: operands occupy no registers, and loads occupy no threads.
 //
-// what limits it: blocks take sequences in the order of the input. if the last one is long, few
+// what limits it: blocks take sequences in the order of the input. if the last sequence is long, few
 // multiprocessors work at the end.
 
 #include "tiles.cuh"

@@ -4,11 +4,13 @@
 // multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
 //
 // longest first: a small first kernel ranks sequences by their number of keys and adds up their tiles. blocks
-// start in that order. so the tiles that take longest begin first, and short ones fill the gaps at the end.
+// start in the order of the ranks. so the tiles that take longest begin first, and short ones fill the gaps
+// at the end.
 //
 // what it gains: all multiprocessors end at about the same time, whatever the order of the sequences.
 //
-// what limits it: one more launch, some microseconds. there is a block for each tile that there could be.
+// what limits it: one more launch, which takes some microseconds. there is a block for every tile that is
+// possible, not only for those that exist.
 
 #include "ranked.cuh"
 

@@ -3,15 +3,15 @@
 // sequences begin and end; lse: (heads, rows). q, k and v come as tensor maps, so their rows and heads are
 // multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
 //
-// persistent: as many blocks as fit on the device stay there. the producer of a block draws the next of the
-// ranked tiles by a ticket as soon as all loads of the last tile are in flight, and posts it to the consumers
-// through shared memory.
+// persistent: as many blocks as fit on the device stay there. the tiles are ranked, and the producer of a
+// block draws the next one from a counter. it does so as soon as all loads of the last tile are in flight,
+// and posts the tile to the consumers through shared memory.
 //
 // what it gains: a block that is done early takes more tiles. only the first tile waits for its first keys
-// and for the search in the table, and no block starts without a tile.
+// and for the search in the table. no block starts without a tile.
 //
-// what limits it: as in attention, exponentials beside products; and tiles with few rows: a sequence that
-// decodes has one row of 128.
+// what limits it: the exponentials besides the products, as in attention. also tiles with few rows: a
+// sequence that decodes fills only one row of 128.
 
 #include "ranked.cuh"
 

@@ -1,13 +1,13 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. bf16 and fp16.
 //
-// stage 2 of mma, register prefetch: a thread loads its part of the next k-tile into registers before it
-// multiplies the present one, and stores it to shared memory afterwards.
+// stage 2 of mma, register prefetch: before a thread multiplies the present k-tile, it loads its part of the
+// next one into registers. after the multiplication it stores that part to shared memory.
 //
 // what it gains: the block multiplies while it waits for global memory.
 //
-// what limits it: data that is loaded ahead costs registers, so only one k-tile can be in flight. two
-// barriers a k-tile still separate stores to shared memory from multiplications.
+// what limits it: data that is loaded ahead occupies registers, so only one k-tile can be in flight. stores
+// to shared memory and multiplications are still separated by two barriers per k-tile.
 
 #include "ptx/mma.cuh"
 #include "tile/convert.cuh"

@@ -1,15 +1,15 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. bf16 and fp16.
 //
-// stage 3 of mma, cp.async: a circular buffer of STAGES k-tiles of A and B is in flight. cp.async fills later
-// k-tiles while the present one is multiplied.
+// stage 3 of mma, cp.async: shared memory has a circular buffer of STAGES k-tiles of A and B. while a block
+// multiplies the present k-tile, cp.async fills later ones.
 //
-// what it gains: data that is loaded ahead costs no registers, so several k-tiles can be in flight, and a
-// warp's tile can be larger. a k-tile needs one barrier instead of two, and each byte takes two instructions
-// less.
+// what it gains: data that is loaded ahead occupies no registers. so several k-tiles can be in flight, and a
+// warp's tile can be larger. a k-tile needs one barrier instead of two, and moving a byte takes two
+// instructions less.
 //
-// what limits it: every operand passes through registers, and threads compute the addresses of all of them;
-// mma.sync alone cannot fill the tensor cores of Hopper anyway.
+// what limits it: every operand passes through registers, and threads compute the addresses of all operands.
+// besides, mma.sync cannot reach the full rate of the tensor cores of Hopper.
 
 #include "ptx/cp_async.cuh"
 #include "ptx/mma.cuh"

@@ -1,18 +1,20 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. bf16 and fp16.
 //
-// stage 4 of mma, small tiles: the problem decides the tile, from 16 x 64 to 128 x 128, and a cluster of
-// SPLIT blocks shares one: each has a part of k. rows of an operand begin anywhere: it comes in pieces as
-// large as the distance of its rows divides, PIECE_A and PIECE_B elements. cp.async copies pieces of 4 bytes
-// and more; single elements go through registers, on their way while the k-tile before is multiplied. sums
-// lie in shared memory at the end: there the blocks of a cluster add them up, each for a part of the rows,
-// and C leaves in whole rows.
+// stage 4 of mma, small tiles: the size of a tile depends on the problem, from 16 x 64 to 128 x 128. a
+// cluster of SPLIT blocks shares a tile, and each block multiplies a part of k. rows of an operand may begin
+// at any address. they are copied in pieces of PIECE_A or PIECE_B elements, the largest pieces that divide
+// the distance between two rows. cp.async copies pieces of 4 bytes and more. single elements pass through
+// registers: they are loaded while the k-tile before is multiplied. at the end, the sums are in shared
+// memory. the blocks of a cluster add them up there, each block for a part of the rows, and store whole rows
+// of C.
 //
-// what it gains: rows that are no multiples of 16 bytes need no copy before and no branch for each chunk.
-// tiles for the whole device where C is small and k long, in one launch. little code: from cold caches, a
-// small product takes as long as fetching its instructions.
+// what it gains: rows that are no multiples of 16 bytes need no copy beforehand, and no branch for each
+// chunk. where C is small and k is long, there are enough tiles for the whole device, in one launch. the code
+// is short. this matters when caches are cold: then a small product takes as long as fetching its
+// instructions.
 //
-// what limits it: mma.sync, for large products; the number of copies where pieces are small.
+// what limits it: for large products, mma.sync. where pieces are small, the number of copies.
 
 #include "epilogue/shared_sums.cuh"
 #include "ptx/cp_async.cuh"

@@ -1,17 +1,18 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. bf16 and fp16.
 //
-// stage 5 of mma, shifted tiles: rows that begin anywhere come by 16 bytes all the same. cp.async copies what
-// lies in memory from the multiple of 16 bytes before a row's part of the k-tile to the one behind it. when
-// it has come, a thread shifts what it copied, two neighbouring pieces at a time, and writes it where
-// ldmatrix reads. a warp copies whole rows, so that only its lanes have to wait for each other. rows that
-// begin at such multiples are read where they have come. tiles and clusters are those of small tiles.
+// stage 5 of mma, shifted tiles: rows may begin at any address, and are still copied 16 bytes at a time.
+// cp.async begins at the last multiple of 16 bytes before a row's part of the k-tile, and ends at the first
+// multiple behind it. when the bytes have arrived, each thread shifts what it copied itself, two neighbouring
+// pieces at a time, and writes the result where ldmatrix reads. a warp copies whole rows, so that only its
+// own lanes wait for each other. rows that begin at a multiple of 16 bytes are read where they arrived. tiles
+// and clusters are those of small_tiles.
 //
-// what it gains: of rows at any address as many k-tiles are in flight as of others, and an eighth of the
-// loads for single elements.
+// what it gains: rows at any address have as many k-tiles in flight as aligned rows have. the number of loads
+// is an eighth of what single elements need.
 //
-// what limits it: shifting, which takes as many instructions as mma.sync does; and that mma.sync does not
-// fill the tensor cores, where a copy of the rows and wgmma would.
+// what limits it: shifting takes as many instructions as mma.sync does. besides, mma.sync does not fill the
+// tensor cores. wgmma would fill them, but it needs a copy of the rows first.
 
 #include "epilogue/shared_sums.cuh"
 #include "ptx/cp_async.cuh"

@@ -1,9 +1,9 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart.
 //
-// stage 1 of simt, naive: one thread computes one element of C, and neighbouring threads of a warp take
-// neighbouring rows. everyone writes this mapping first. threads share nothing. the stage only has to be
-// right, and the others are compared with it.
+// stage 1 of simt, naive: one thread computes one element of C. neighbouring threads of a warp take
+// neighbouring rows, which is the mapping that everyone writes first. threads share nothing. the stage only
+// has to be correct, because the other stages are compared with it.
 //
 // what limits it: each lane of a warp reads another row of A, so a load touches 16 lines of 128 bytes and
 // uses 2 or 4 bytes of each. there are two loads for every multiplication. stores of C are equally scattered.

@@ -5,7 +5,7 @@
 // take neighbouring columns.
 //
 // what it gains: where B is not transposed, the lanes of a warp read neighbouring elements of a row of B in
-// one request, and all of them the same two elements of A. C is stored in whole sectors in either layout.
+// one request. all lanes read the same two elements of A. C is stored in whole sectors in either layout.
 //
 // what limits it: there are still two loads for every multiplication, and every thread that needs an element
 // loads it again. if B is transposed, each lane now reads another row of B.

@@ -1,12 +1,12 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart.
 //
-// stage 3 of simt, shared memory tiling: a block computes BLOCK_M x BLOCK_N elements of C, one a thread. it
-// copies a k-tile of A and of B, BLOCK_K deep, to shared memory as float, and multiplies from there. both
-// tiles are k-major, so neighbouring threads read neighbouring banks.
+// stage 3 of simt, shared memory tiling: a block computes BLOCK_M x BLOCK_N elements of C, one per thread. it
+// copies a k-tile of A and a k-tile of B to shared memory, as float, and multiplies from there. a k-tile is
+// BLOCK_K deep. both tiles are k-major, so neighbouring threads read neighbouring banks.
 //
-// what it gains: an element of A is loaded from global memory once for BLOCK_N multiplications and one of B
-// once for BLOCK_M, and both along the rows of the matrix, whatever the layout.
+// what it gains: an element of A is loaded from global memory once for BLOCK_N multiplications, and an
+// element of B once for BLOCK_M. both matrices are read along their rows, whatever the layout.
 //
 // what limits it: every multiplication still has two loads, now from shared memory. the block waits for these
 // loads, not for the arithmetic.

@@ -5,11 +5,12 @@
 // in registers. the elements of a thread are THREADS_M rows and THREADS_N columns apart, so neighbouring
 // threads still have neighbouring columns.
 //
-// what it gains: an element of A is read from shared memory once for THREAD_N multiplications and one of B
-// once for THREAD_M: 12 loads feed 32 multiplications where 64 did before. so the block's tile can be larger,
-// and less is loaded from global memory.
+// what it gains: an element of A is read from shared memory once for THREAD_N multiplications, and an element
+// of B once for THREAD_M. so 32 multiplications need 12 loads, where they needed 64 before. the block's tile
+// can be larger, and then less is loaded from global memory.
 //
-// what limits it: the number of loads and stores, each of 2 or 4 bytes, from global and from shared memory.
+// what limits it: the number of loads and stores. each of them moves only 2 or 4 bytes, from or to global or
+// shared memory.
 
 #include "tile/convert.cuh"
 

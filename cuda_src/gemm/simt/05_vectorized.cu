@@ -1,14 +1,14 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart.
 //
-// stage 5 of simt, vectorized: all data moves as quads of neighbours: from global memory to registers (16
-// bytes of fp32, 8 of bf16 and fp16), from shared memory to the thread's tile, and from there to C. so the
-// elements of a thread form groups of four rows and of four columns.
+// stage 5 of simt, vectorized: every load and store moves a quad, four neighbouring elements. quads go from
+// global memory to registers (16 bytes of fp32, 8 of bf16 and fp16), from shared memory to the thread's tile,
+// and from there to C. so the elements of a thread form groups of four rows and of four columns.
 //
-// what it gains: a quarter of the loads, stores and address computations: 3 loads of 16 bytes from shared
-// memory feed 32 multiplications. three blocks share a multiprocessor, and one multiplies while others load;
-// loading the next k-tile ahead of time, in registers, was slower. a block of 128 x 128 with 8 x 8 a thread
-// is a tenth faster at 4096^3 and leaves half of the device idle at 1024^3, where it loses to warp_parallel.
+// what it gains: a quarter of the loads, stores and address computations. 3 loads of 16 bytes from shared
+// memory feed 32 multiplications. three blocks share a multiprocessor, so one multiplies while others load.
+// loading the next k-tile ahead, into registers, was slower. a block of 128 x 128 with 8 x 8 a thread is a
+// tenth faster at 4096^3. at 1024^3 it leaves half of the device idle, and loses to warp_parallel.
 //
 // what limits it: the instructions between the multiplications, whatever the input type. warp_tiles and
 // fp32_pipeline keep the same fp32 units busier. tensor cores are much faster.

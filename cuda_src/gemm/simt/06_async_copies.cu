@@ -1,15 +1,15 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. fp32.
 //
-// stage 6 of simt, asynchronous copies: a circular buffer of STAGES k-tiles of A and B is in flight. cp.async
-// fills later k-tiles while the present one is multiplied. it cannot convert what it moves, so inputs are
-// fp32.
+// stage 6 of simt, asynchronous copies: shared memory has a circular buffer of STAGES k-tiles of A and B.
+// while a block multiplies the present k-tile, cp.async fills later ones. cp.async cannot convert what it
+// moves, so inputs are fp32.
 //
 // what it gains: no k-tile passes through registers, no thread waits for global memory, and a k-tile needs
 // one barrier instead of two.
 //
-// what limits it: each multiplication reads three registers, more than the register banks deliver every
-// clock.
+// what limits it: each multiplication reads three registers. this is more than the register banks deliver
+// every clock.
 
 #include "ptx/cp_async.cuh"
 #include "tile/convert.cuh"

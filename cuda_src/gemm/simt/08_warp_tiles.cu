@@ -4,11 +4,11 @@
 // stage 8 of simt, warp tiles: the threads of a warp are no longer neighbours along a row of the block's
 // tile. they cover a tile of their own, with 8 x 4 threads.
 //
-// what it gains: several lanes share most of what a warp reads from shared memory at once. as declared these
-// are 8 quads of A and 4 of B for 32 threads, instead of 2 and 16.
+// what it gains: several lanes share most of what a warp reads from shared memory at once. with the declared
+// sizes, 32 threads read 8 quads of A and 4 of B, instead of 2 and 16.
 //
-// what limits it: the fp32 units. as declared, one multiplication in seven finds its other operands in one
-// bank. the compiler chooses the registers.
+// what limits it: the fp32 units. with the declared sizes, one multiplication in seven finds its other two
+// operands in the same register bank. the compiler chooses the registers.
 
 #include "ptx/cp_async.cuh"
 #include "tile/convert.cuh"

@@ -1,18 +1,20 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
 // and B come as tensor maps, so their rows are multiples of 16 bytes. fp32, sm_90a.
 //
-// stage 9, fp32 pipeline: `warp_tiles` with warps that specialise. TMA loads k-tiles of A, and of B with
-// TRANS_B, with k along their rows. three warps transpose them, eight only multiply. the kernel uses no frame
-// of the library, but its pieces: two circular buffers and three roles.
+// stage 9, fp32 pipeline: `warp_tiles` with specialised warps. TMA loads all k-tiles. in those of A, and in
+// those of B with TRANS_B, k runs along the rows. three warps transpose these, and eight warps only multiply.
+// the kernel uses none of the library's frames, but their parts: two circular buffers and three roles.
 //
 // what it gains: the warps that multiply compute no addresses, check no edges and do not wait for each other.
-// nor do reads collide in register banks: neighbouring multiplications share an element of B, so each reads
-// one of A and one of C. A is loaded by fours, from an even register on. rows of C are stored in pairs, the
-// odd one first, so even rows are in odd registers, and the two reads in different banks. this needs k as the
-// slowest index: elements of A with neighbouring k would be in neighbouring banks.
+// their reads do not collide in register banks either. neighbouring multiplications share an element of B, so
+// each of them reads one element of A and one of C. elements of A are loaded four at a time, into registers
+// that begin at an even one. rows of C are kept in pairs, the odd row first. so even rows are in odd
+// registers, and the two reads are from different banks. this needs k as the slowest index. otherwise
+// elements of A with neighbouring k would be in neighbouring banks.
 //
-// what limits it: the fp32 units. of 100 instructions of the loop 94 multiply, and one in ten of these still
-// reads two registers of one bank. unrolled for 16 of k, the loop is too long for the instruction cache.
+// what limits it: the fp32 units. of 100 instructions of the loop, 94 multiply. one in ten of these still
+// reads two registers of the same bank. if the loop is unrolled for 16 of k, it is too long for the
+// instruction cache.
 
 #include "pipeline/circular_buffer.cuh"
 #include "pipeline/roles.cuh"

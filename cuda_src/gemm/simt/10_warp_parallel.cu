@@ -2,16 +2,16 @@
 // elements apart.
 //
 // stage 10 of simt, a branch of stage 2, warp parallel: a warp computes a patch of PATCH_M x PATCH_N elements
-// of C. its lanes split k, so that a load reads 32 neighbours of a row, and every value loaded serves a whole
-// row or column of the patch. at the end the 32 partial sums of each element are added by shuffles, and each
-// lane stores one element.
+// of C. its lanes split k. so a load reads 32 neighbouring elements of a row, and every value that is loaded
+// is used for a whole row or column of the patch. at the end, shuffles add up the 32 partial sums of each
+// element, and each lane stores one element.
 //
-// what it gains: 12 loads for 32 multiplications instead of 64, and coalesced ones for A, and for B when it
-// is transposed.
+// what it gains: 32 multiplications need 12 loads instead of 64. the loads of A are coalesced, and so are
+// those of B if it is transposed.
 //
-// what limits it: when B is not transposed, the lanes still read 32 different rows of it, and only the cache
-// brings neighbouring columns together. otherwise loads, conversions and addresses: more instructions than
-// the arithmetic.
+// what limits it: if B is not transposed, the lanes still read 32 different rows of it, and only the cache
+// brings neighbouring columns together. if B is transposed, the limit is the loads, conversions and
+// addresses. they take more instructions than the arithmetic.
 
 #include "tile/convert.cuh"
 #include "tile/warp.cuh"

@@ -1,15 +1,15 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. partial: (parts, M, N) fp32, scratch, where there are several parts.
 //
-// stage 11 of simt, split tiles: tiles are small, 16 or 64 rows and columns. gridDim.z blocks share a tile, and
-// each of them adds up a part of k. while a block multiplies one k-tile, it loads the next one into registers.
-// a second kernel adds up the parts, always in the same order.
+// stage 11 of simt, split tiles: tiles are small, 16 or 64 rows and columns. gridDim.z blocks share a tile,
+// and each of them adds up a part of k. while a block multiplies one k-tile, it loads the next one into
+// registers. a second kernel adds up the parts, always in the same order.
 //
 // what it gains: where C is small or narrow and k is long, there are enough blocks for the whole device. rows
 // may begin at any address.
 //
-// what limits it: a thread has 4 x 4 sums, so that reading shared memory takes as long as multiplying. where C
-// is large, larger tiles read A and B less often.
+// what limits it: a thread has 4 x 4 sums, so that reading shared memory takes as long as multiplying. where
+// C is large, larger tiles read A and B less often.
 
 #include "tile/convert.cuh"
 #include "tile/row_reduce.cuh"

@@ -1,15 +1,15 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. fp32.
 //
-// stage 12 of simt, a branch of stage 8, split warp tiles: the problem decides the tile, from 32 x 32 to 128
-// x 128, and a cluster of SPLIT blocks shares one: each has a part of k. the threads of a warp lie over its
-// tile as in warp tiles. sums lie in shared memory at the end: there the blocks of a cluster add them up,
-// each for a part of the tile, and C leaves in whole rows.
+// stage 12 of simt, a branch of stage 8, split warp tiles: the size of a tile depends on the problem, from 32
+// x 32 to 128 x 128. a cluster of SPLIT blocks shares a tile, and each block multiplies a part of k. the
+// threads of a warp cover a tile of their own, as in warp_tiles. at the end, the sums are in shared memory.
+// the blocks of a cluster add them up there, each block for a part of the tile, and store whole rows of C.
 //
-// what it gains: the device is full where tiles of 128 rows and columns are few, with 8 x 8 sums a thread,
-// which reads half as much from shared memory for each product as with 4 x 4.
+// what it gains: the device is full even where there are few tiles of 128 rows and columns. a thread has 8 x
+// 8 sums. so it reads half as much from shared memory for each product as with 4 x 4.
 //
-// what limits it: the fp32 units; for short k, adding up.
+// what limits it: the fp32 units. where k is short, adding up the parts.
 
 #include "epilogue/shared_sums.cuh"
 #include "ptx/cp_async.cuh"

@@ -2,12 +2,12 @@
 // of arrays whose rows are multiples of 16 bytes, as in fp32_pipeline. fp32, sm_90a.
 //
 // stage 13 of simt, a branch of stage 9, realigned pipeline: where rows of A or of B are no multiples of 16
-// bytes, a kernel copies them first, to rows that are.
+// bytes, a first kernel copies the matrix to memory where its rows are such multiples.
 //
-// what it gains: TMA, and warps that only multiply, for every matrix.
+// what it gains: every matrix can use TMA and warps that only multiply.
 //
-// what limits it: the matrix is read once more and written, which takes longer than the product where that is
-// small.
+// what limits it: the copy reads the matrix once more and writes it. where the product is small, this takes
+// longer than the product.
 
 #include "09_fp32_pipeline.cu"
 #include "tile/realign.cuh"

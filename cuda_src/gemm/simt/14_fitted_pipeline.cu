@@ -4,13 +4,14 @@
 //
 // stage 14 of simt, fitted pipeline: the tile depends on the problem. it is at most half as large as before,
 // and four warps multiply it. so a multiprocessor holds two blocks, and one computes while the other waits.
-// where tiles are few, a cluster of SPLIT blocks shares a tile, and each block adds up a part of k. then every
-// block adds up a part of the tile, from the sums that all blocks of the cluster have in shared memory.
+// where tiles are few, a cluster of SPLIT blocks shares a tile, and each block adds up a part of k. then
+// every block adds up a part of the tile, from the sums that all blocks of the cluster have in shared memory.
 //
 // what it gains: large tiles leave a part of the device idle, or lie partly outside of C. small tiles do not,
 // and compute as many products a cycle.
 //
-// what limits it: the fp32 units. where k is short: the launch, the filling of the pipeline, and the adding up.
+// what limits it: the fp32 units. where k is short: the launch, the filling of the pipeline, and the adding
+// up.
 
 #include "epilogue/shared_sums.cuh"
 #include "pipeline/circular_buffer.cuh"

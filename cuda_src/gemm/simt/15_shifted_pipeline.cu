@@ -2,15 +2,16 @@
 // elements apart. fp32, sm_90a.
 //
 // stage 15 of simt, shifted pipeline: rows may begin at any address, and no launch copies them first. the
-// warps that transpose a k-tile also load it, by cp.async, 16 bytes at a time. they begin at the last multiple
-// of 16 bytes before a row's part of the k-tile, and shift the row when they read it. a warp transposes only
-// what its own lanes have copied, so that it waits for no other warp. a block computes one tile, and stores
-// its sums through shared memory.
+// warps that transpose a k-tile also load it, by cp.async, 16 bytes at a time. they begin at the last
+// multiple of 16 bytes before a row's part of the k-tile, and shift the row when they read it. a warp
+// transposes only what its own lanes have copied, so that it waits for no other warp. a block computes one
+// tile, and stores its sums through shared memory.
 //
 // what it gains: no launches that copy A and B, and no bytes that these would move. where products take long,
 // copies cost little, and `fitted_pipeline` is faster.
 //
-// what limits it: the fp32 units. a row's part takes an eighth more shared memory than the k-tile has elements.
+// what limits it: the fp32 units. in shared memory, a row's part of a k-tile takes an eighth more room than
+// its elements need.
 
 #include "epilogue/shared_sums.cuh"
 #include "pipeline/circular_buffer.cuh"

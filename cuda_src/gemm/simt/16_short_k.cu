@@ -1,13 +1,14 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. K is at most DEPTH.
 //
-// stage 16 of simt, a branch of stage 2, short k: each thread keeps the whole k of COLUMNS columns of B in
-// registers and walks down the rows of a tile. the warp's lanes have neighbouring columns, so that each of
-// its stores is of 32 neighbours, wherever rows of C begin. A comes from shared memory, the same for all
-// lanes.
+// stage 16 of simt, a branch of stage 2, short k: each thread holds COLUMNS columns of B in registers, for
+// all of k, and walks down the rows of a tile. the lanes of a warp have neighbouring columns. so each store
+// of a warp writes 32 neighbouring elements, wherever rows of C begin. A comes from shared memory, and all
+// lanes read the same element.
 //
-// what it gains: with few products for each element of C, its time is that of storing C. thread tiles store
-// four neighbours a thread, which they have to split up where rows begin at no multiple of 16 bytes.
+// what it gains: each element of C needs few products, so the kernel only takes as long as storing C. thread
+// tiles store four neighbouring elements per thread. where rows begin at no multiple of 16 bytes, they have
+// to split these up.
 //
 // what limits it: device memory.
 

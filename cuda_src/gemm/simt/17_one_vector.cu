@@ -1,16 +1,17 @@
-// C[line] = sum_k S[line, k] x[k]: C[m, n] = sum_k A[m, k] B[k, n] where m or n is 1, S the operand with more
-// rows. its rows lie along k, lds elements apart, those of C c_line apart; x has no gaps. partial: (lines,
-// blocks) and counters: (lines), scratch, the counters zero; both unused where a block has whole rows.
+// C[line] = sum_k S[line, k] x[k], which is C[m, n] = sum_k A[m, k] B[k, n] where m or n is 1. S is the
+// operand with more rows. its rows lie along k, lds elements apart. elements of C are c_line apart, and x has
+// no gaps. partial: (lines, blocks) and counters: (lines) are scratch, and the counters are zero. both are
+// unused where a block has whole rows.
 //
 // stage 17 of simt, a branch of stage 1, one vector: a thread reads a row from its first multiple of 16 bytes
 // on, and shifts the vector to match. the number of threads that share a row depends on how many rows there
-// are: some lanes of a warp, a whole block, or `blocks` blocks with a part of `part` vectors each. the last of
-// these blocks adds up the parts, always in the same order.
+// are: some lanes of a warp, a whole block, or `blocks` blocks with a part of `part` vectors each. the last
+// of these blocks adds up the parts, always in the same order.
 //
-// what it gains: `few_vectors` shifts all of S, and computes eight products where one is wanted. here S is not
-// shifted, wherever its rows begin.
+// what it gains: `few_vectors` shifts all of S, and computes eight products where one is needed. here S is
+// not shifted, wherever its rows begin.
 //
-// what limits it: device memory; where there are few bytes, the launch.
+// what limits it: device memory. where there are few bytes, the launch.
 
 #include "tile/last_block.cuh"
 #include "tile/row_dot.cuh"

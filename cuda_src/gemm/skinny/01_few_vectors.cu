@@ -1,20 +1,20 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k], where m or n is small. S is the large operand, and
-// the small one consists of a few vectors x: C[line, vector] = sum_k S[line, k] x[vector, k], for `lines` lines
-// of K elements. with ALONG_K the rows of S lie along k. without, they lie along its lines: that is a B that is
-// not transposed, where A has few rows. rows of S are lds elements apart. elements of x are x_vector and x_k
-// apart, those of C c_line and c_vector.
+// the small one consists of a few vectors x: C[line, vector] = sum_k S[line, k] x[vector, k], for `lines`
+// lines of K elements. with ALONG_K, the rows of S lie along k. without ALONG_K, they lie along the lines.
+// then S is a B that is not transposed, and A has few rows. rows of S are lds elements apart. elements of x
+// are x_vector and x_k apart, those of C c_line and c_vector.
 //
-// stage 1 of skinny, few vectors: S goes from memory to registers, 16 bytes a load. the lanes of a warp form a
-// rectangle of such pieces: 8 lanes along the lines, 4 along k. `share` warps of a block and SPLIT blocks of a
-// cluster share the same lines, and each has a part of k. mma.sync multiplies 16-bit types. it adds up over k
-// in any order, so that two fragments take the piece of a lane as it was loaded. of fp32, each lane multiplies
-// its piece with all vectors.
+// stage 1 of skinny, few vectors: S goes from memory to registers, 16 bytes per load. the lanes of a warp
+// form a rectangle of such pieces: 8 lanes along the lines, 4 along k. `share` warps of a block and SPLIT
+// blocks of a cluster share the same lines, and each of them has a part of k. 16-bit types are multiplied by
+// mma.sync. it adds up over k, where the order does not matter. so the piece of a lane, as it was loaded,
+// serves two fragments. for fp32, each lane multiplies its piece by all vectors.
 //
 // what it gains: S is read once, whatever its rows are aligned to. as many warps as fill the device read it,
 // without shared memory and without waiting for each other.
 //
-// what limits it: for a large S, device memory. each warp reads x again, from the L1 or the L2. for a small S,
-// the latency of a few loads, one after the other, and of the adding up.
+// what limits it: for a large S, device memory. each warp reads x again, from the L1 or the L2. for a small
+// S, the latency of a few loads, one after the other, and of adding up the parts.
 
 #include "ptx/cluster.cuh"
 #include "ptx/mma.cuh"

@@ -3,16 +3,16 @@
 //
 // stage 1, TMA pipeline: the warps specialise. one thread of the first warpgroup, the producer, asks TMA for
 // whole k-tiles of A and B. two warpgroups, the consumers, multiply them with wgmma, which reads shared
-// memory. a circular buffer of STAGES k-tiles passes between them through mbarriers. one mbarrier completes
-// when the bytes have arrived, another when every consumer warp is done with them. the loop around that is
-// the frame load / compute / epilogue; this file has its parts.
+// memory. between them is a circular buffer of STAGES k-tiles, handed over through mbarriers. one mbarrier
+// completes when the bytes of a k-tile have arrived, another when every consumer warp is done with them. the
+// loop around this is the library's frame load / compute / epilogue. this file has the parts of that frame.
 //
 // what it gains: operands no longer pass through registers, no thread computes addresses, and wgmma runs the
-// tensor cores at their full rate. blocks are numbered for the L2: blocks that run at the same time share
+// tensor cores at their full rate. blocks are numbered to suit the L2: blocks that run at the same time share
 // rows of A and columns of B.
 //
-// what limits it: a block has one tile. its tensor cores idle while it fills the buffer, and while it stores
-// C.
+// what limits it: a block computes only one tile. its tensor cores idle while it fills the buffer, and while
+// it stores C.
 
 #include "pipeline/load_compute_epilogue.cuh"
 #include "product.cuh"

@@ -7,8 +7,8 @@
 //
 // what it gains: only the first tile waits for its first k-tile. the gain is largest where K is short.
 //
-// what limits it: the tensor cores idle while a tile is stored, and products of few tiles keep only few blocks
-// busy.
+// what limits it: the tensor cores idle while a tile is stored. a product with few tiles keeps only few
+// blocks busy.
 
 #include "pipeline/load_compute_epilogue.cuh"
 #include "product.cuh"

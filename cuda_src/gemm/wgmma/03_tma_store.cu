@@ -5,10 +5,10 @@
 // stage 3, TMA store: TMA also stores. a warp collects 128 bytes of each of its rows in shared memory, and
 // TMA stores them as a box. meanwhile the warp writes to the other of two buffers.
 //
-// what it gains: the tensor cores wait for a copy into shared memory, and no longer for stores.
+// what it gains: the tensor cores no longer wait for stores to memory, only for a copy into shared memory.
 //
-// what limits it: they still idle while accumulators are written to shared memory. what a block loads comes
-// from the L2, which is at its limit for large sizes.
+// what limits it: the tensor cores still idle while accumulators are written to shared memory. everything
+// that a block loads comes from the L2, which is at its limit for large sizes.
 
 #include "pipeline/load_compute_epilogue.cuh"
 #include "product.cuh"

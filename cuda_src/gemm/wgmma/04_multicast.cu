@@ -2,8 +2,9 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 4, multicast: two blocks, one above the other, need the same k-tiles of B. as a cluster each loads
-// half of them, and TMA delivers it to both. each block loads its own k-tiles of A.
+// stage 4, multicast: two blocks whose tiles lie one above the other need the same k-tiles of B. they form a
+// cluster. each of them loads half of every k-tile of B, and TMA delivers it to both. each block loads its
+// own k-tiles of A.
 //
 // what it gains: the blocks read a third less from the L2, which is at its limit for large sizes.
 //

@@ -5,8 +5,8 @@
 // stage 5, serpentine: every other group of rows of tiles is walked from right to left, and every other tile
 // of a block takes its k-tiles backwards. so what was read last is read next.
 //
-// what it gains: less is read from memory. that saves waiting and power, and for large sizes the power
-// decides the clock.
+// what it gains: less is read from memory, which saves time and power. for large sizes, the power determines
+// the clock frequency.
 //
 // what limits it: the tensor cores idle while a tile goes from registers to shared memory.
 

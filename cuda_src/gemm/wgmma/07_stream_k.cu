@@ -3,17 +3,19 @@
 // fp16, sm_90a.
 //
 // stage 7, stream-K: if the tiles do not divide evenly among the blocks, the blocks divide the k-iterations
-// of the remaining tiles evenly. so several blocks may compute parts of one tile. each stores its sums in
-// memory and raises a flag. the block with the last k-tiles of a tile adds the sums of the others to its own,
-// and lowers the flags again, so the next launch finds all of them down. blocks are pairs, and so are tiles.
+// of the remaining tiles evenly. so several blocks may compute parts of one tile. each of them stores its
+// sums in memory and raises a flag. the block with the last k-tiles of a tile adds the sums of the others to
+// its own. then it lowers the flags again, so that the next launch finds all of them down. blocks come in
+// pairs, and so do tiles.
 //
-// what it gains: at most the last round of tiles, one of 16 at 8192 cubed. also, blocks finish tiles one
-// after the other, not all at once. so they draw power, and read k-tiles from the L2, more evenly.
+// what it gains: at most the time of one round of tiles, the last one. at 8192 cubed this is one round of 16.
+// also, blocks finish tiles one after the other, not all at once. so they draw power, and read k-tiles from
+// the L2, more evenly.
 //
 // what limits it: the sums of a part are 128 KB. they are written and read while no tensor core is busy.
 //
 // source: Osama et al., Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication
-// on the GPU, 2023: the hybrid of two rounds.
+// on the GPU, 2023. this stage is its hybrid of two rounds.
 
 #include "epilogue/deferred.cuh"
 #include "pipeline/load_compute_epilogue.cuh"

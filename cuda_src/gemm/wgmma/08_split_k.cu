@@ -7,11 +7,12 @@
 // shared memory, and stores these columns. the sums are gathered in the memory of the k-tiles, which are no
 // longer needed then.
 //
-// what it gains: up to SPLIT times as many blocks at work, and as much more memory bandwidth, where C is
-// small. the order of summation is fixed, and no sum goes through global memory.
+// what it gains: where C is small, up to SPLIT times as many blocks are at work, with as much more memory
+// bandwidth. the order of summation is fixed, and no sum goes through global memory.
 //
-// what limits it: more than two blocks a cluster do not pay. an H200 holds 66 clusters of two, but only 30 of
-// four: of 32 tiles two then have to wait. with two, 32 tiles leave half of the device idle.
+// what limits it: more than two blocks per cluster do not pay. an H200 holds 66 clusters of two blocks, but
+// only 30 clusters of four. of 32 tiles, two would then have to wait. with clusters of two, 32 tiles leave
+// half of the device idle.
 
 #include "epilogue/cluster_sums.cuh"
 #include "pipeline/load_compute_epilogue.cuh"

@@ -2,17 +2,19 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 9, fitted tiles: the problem decides the width of a tile. it is 128 columns if tiles of 256 leave the
-// device idle even with k split. then half as many k-tiles again are in flight.
+// stage 9, fitted tiles: the width of a tile depends on the problem. a tile has 128 columns where tiles of
+// 256 would leave the device idle, even with k split. with 128 columns, one and a half times as many k-tiles
+// are in flight.
 //
-// with B_ONCE, B is the first to leave the L2: where the blocks that need a k-tile run at the same time, it
-// is not missed, and what others have written need not go to memory to make room for it.
+// with B_ONCE, B is the first to be evicted from the L2. it is not missed there where the blocks that need
+// the same k-tile run at the same time. and what others have written need not be evicted to memory to make
+// room for B.
 //
-// what it gains: twice as many blocks at work where C is small.
+// what it gains: where C is small, twice as many blocks are at work.
 //
-// what limits it: narrow tiles load more for the same work, so wide tiles stay where they suffice. at 1024
-// cubed a block has 8 k-tiles to multiply, hardly more than are in flight. filling the pipeline, exchanging
-// sums and storing C take longer than the products.
+// what limits it: narrow tiles load more for the same work, so wide tiles are used where there are enough of
+// them. at 1024 cubed a block has 8 k-tiles to multiply, hardly more than are in flight. filling the
+// pipeline, exchanging sums and storing C take longer than the products.
 
 #include "epilogue/cluster_sums.cuh"
 #include "pipeline/load_compute_epilogue.cuh"

@@ -1,18 +1,19 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
 // and B come as tensor maps, so their rows are multiples of 16 bytes. bf16 and fp16, sm_90a.
 //
-// stage 10, streamed: for an A of few rows, where reading B takes most of the time. tiles are 64 columns wide
-// and 128 or 64 rows high. an iteration of a 64-row tile takes two k-tiles, one for each consumer. clusters
-// of two blocks split k if tiles are few. with B_ONCE there is one row of tiles, so no two blocks read the
-// same B. B is then evicted first from the L2, and does not force data of others from there to memory. it
-// also has a circular buffer of its own beside that of A, so more of it is in flight. with A_AHEAD each block
-// prefetches some k-tiles of A into the L2: all blocks ask for the same one at the same time, and would wait
-// for memory.
+// stage 10, streamed: this stage is for an A of few rows, where reading B takes most of the time. tiles are
+// 64 columns wide and 128 or 64 rows high. an iteration of a 64-row tile takes two k-tiles, one for each
+// consumer. where tiles are few, clusters of two blocks split k. with B_ONCE there is one row of tiles, so no
+// two blocks read the same B. then B is evicted first from the L2, and does not force data of others from
+// there to memory. B also has a circular buffer of its own, beside that of A, so more of it is in flight.
+// with A_AHEAD, each block prefetches some k-tiles of A into the L2. without this, all blocks would ask for
+// the same k-tile at the same time, and wait for memory.
 //
-// what it gains: bandwidth where it is short, and at 1024 cubed twice as many tiles as of 128 columns, which
-// need not split k then.
+// what it gains: more memory bandwidth, where that is the limit. at 1024 cubed, there are twice as many tiles
+// as with 128 columns, so k need not be split.
 //
-// what limits it: memory, and the launch. a block has one tile: for more of them there are wider tiles.
+// what limits it: memory, and the launch. a block computes only one tile. where there are more tiles, stages
+// with wider tiles are better.
 
 constexpr int BLOCK_N = 64;
 

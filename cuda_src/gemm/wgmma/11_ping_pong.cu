@@ -2,15 +2,15 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 11, ping-pong: each consumer has a tile of 128 columns to itself, with all of its 128 rows. the two
-// alternate: one writes its sums to C while the other multiplies. it writes with pauses, because there is
-// time. without them all blocks together would push more out of the L2 than memory can take, and k-tiles
-// would have to wait.
+// stage 11, ping-pong: each consumer has a tile of its own, of 128 rows and 128 columns. the two consumers
+// alternate: one writes its sums to C while the other multiplies. there are pauses between the writes,
+// because there is time for them. without pauses, all blocks together would push more out of the L2 than
+// memory can take, and k-tiles would have to wait.
 //
-// what it gains: tensor cores no longer wait for the end of a tile. this matters most if K is short.
+// what it gains: the tensor cores no longer wait for the end of a tile. this matters most if K is short.
 //
-// what limits it: a tile of half the size loads a third more for the same work. if K is large the L2 cannot
-// deliver that, and the wide tiles that two consumers share are faster.
+// what limits it: a tile of half the size loads a third more for the same work. if K is large, the L2 cannot
+// deliver that. then the wide tiles that two consumers share are faster.
 
 #include "pipeline/ping_pong.cuh"
 #include "product.cuh"

@@ -31,8 +31,12 @@ class Layout(StrEnum):
 
 
 class Kind(StrEnum):
-    """What the inputs are: normal numbers; queries so large that logits have a deviation of 30; keys that are the same,
-    so that all logits of a row are; keys in steps of 1/16, to which 2 can be added without an error."""
+    """What the inputs are.
+
+    NORMAL: normally distributed numbers. LARGE: queries so large that logits have a standard deviation of 30. EQUAL:
+    all keys are the same, so all logits of a row are equal. STEPS: keys are multiples of 1/16, to which 2 can be added
+    without an error.
+    """
 
     NORMAL = "normal"
     LARGE = "large"

@@ -53,7 +53,7 @@ def naive(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
 @ATTENTION.stage(
     "online",
     source="attention/simt/02_online.cu",
-    idea="one kernel, a warp a row: weights are relative to the maximum so far, and the sums are rescaled",
+    idea="one kernel, one warp per row: weights are relative to the maximum so far, and sums are rescaled",
     parameters={"WARPS": 4},
     space={"WARPS": (1, 2, 4, 8)},
     edge_cases=EDGE_CASES,

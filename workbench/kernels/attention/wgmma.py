@@ -135,7 +135,7 @@ def ping_pong(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
 @ATTENTION.stage(
     "overlap",
     source="attention/wgmma/04_overlap.cu",
-    idea="the product of the next keys is issued before that of the values; weights are computed meanwhile",
+    idea="a consumer computes weights of the next tile while the product of this tile's values is computed",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 2},
     sizes=_tile_sizes,
@@ -207,7 +207,7 @@ def _dynamic_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
 @ATTENTION.stage(
     "dynamic",
     source="attention/wgmma/06_dynamic.cu",
-    idea="a dynamic tile scheduler: producers draw the next tile by a ticket, so no block has too many long ones",
+    idea="a dynamic tile scheduler: producers draw tiles from a counter, so no block gets too many long ones",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
     space={"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 96, 128, 160, 176), "QUERY_BUFFERS": (0, 1, 2)},

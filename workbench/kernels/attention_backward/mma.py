@@ -26,7 +26,7 @@ _EDGE_CASES = (
     "tensor_core",
     track="mma",
     source="attention_backward/mma/01_tensor_core.cu",
-    idea="tensor cores (mma.sync): a block owns keys and loops over rows; weights are computed again; dq is atomic",
+    idea="tensor cores (mma.sync): a block owns keys, loops over rows, recomputes weights, adds to dq atomically",
     sizes=lambda p, size: {"DIM": padded_dim(p)},
     edge_cases=_EDGE_CASES,
     architecture=80,

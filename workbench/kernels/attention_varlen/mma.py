@@ -17,7 +17,7 @@ from .problem import AttentionVarlenProblem, tensor_maps
     "tensor_core",
     track="mma",
     source="attention_varlen/mma/01_tensor_core.cu",
-    idea="tensor cores (mma.sync): a block finds its tile of rows in the offsets; rows behind an end are zero",
+    idea="tensor cores (mma.sync): a block finds its tile in the offsets; what lies behind an end is zero",
     parameters={"WARPS": 4, "BLOCK_N": 64},
     space={"WARPS": (4, 8), "BLOCK_N": (32, 64, 128)},
     constraint=constraint,

@@ -22,10 +22,13 @@ from .invariants import invariants
 
 
 class Lengths(StrEnum):
-    """How rows and keys are divided among sequences: equally; with equal odds from 1/64 of the longest on; by a
-    lognormal distribution (sigma 1); half of all to one sequence; as in uniform, but a third of the sequences has no
-    rows, and a third no keys; one row for each of seven in eight, all others to the rest, and keys for these and, as in
-    uniform, for rows that came before."""
+    """How rows and keys are divided among sequences.
+
+    EVEN: equally. UNIFORM: by a uniform distribution from 1/64 of the longest to the longest. LOGNORMAL: by a lognormal
+    distribution (sigma 1). ONE_LONG: one sequence has half of all. EMPTY: as UNIFORM, but a third of the sequences has
+    no rows, and a third has no keys. DECODE: seven in eight sequences have one row each, and the rest share all other
+    rows. Each sequence has keys for its rows, and also keys for rows that came before; these are divided as in UNIFORM.
+    """
 
     EVEN = "even"
     UNIFORM = "uniform"
@@ -41,12 +44,13 @@ class AttentionVarlenProblem(GroupedHeads):
     (heads, rows) fp32.
 
     Sequence i has the rows offsets_q[i] to offsets_q[i + 1] of q and the keys offsets_k[i] to offsets_k[i + 1]; each is
-    a problem of attention by itself: o = softmax(scale q k^T) v, `group` heads of q share one of k and v, `scale` 0
+    a problem of attention by itself: o = softmax(scale q k^T) v. `group` heads of q share one of k and v. `scale` 0
     stands for 1 / sqrt(dim). With `causal`, row i of a sequence sees its keys up to i + keys - rows. A row that sees no
     key has o = 0 and lse = -inf. Offsets begin with 0, never decrease and end with `rows` and `keys`, the lengths of
-    all sequences together; `lengths` and `seed` say which they are, the same of rows and keys where there are as many.
-    A launch may depend on their sums alone. Heads of q (k and v) are `pad_q` (`pad_kv`) elements apart, and `gap_q`
-    (`gap_kv`) more follow the heads of a place; o has none. What is not finite reaches its own sequence alone.
+    all sequences together. `lengths` and `seed` determine the offsets. Where there are as many rows as keys, both have
+    the same offsets, except with EMPTY. A launch may depend only on `rows` and `keys`, not on single lengths. Heads of
+    q (k and v) are `pad_q` (`pad_kv`) elements apart, and `gap_q` (`gap_kv`) more follow the heads of a place; o has
+    none. An input that is not finite only affects the results of its own sequence.
     """
 
     batch: int = 1

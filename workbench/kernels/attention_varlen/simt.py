@@ -15,7 +15,7 @@ from .problem import AttentionVarlenProblem
     "naive",
     track="simt",
     source="attention_varlen/simt/01_naive.cu",
-    idea="a warp a row: it finds its sequence in the offsets, and then works as in attention",
+    idea="one warp per row: it finds its sequence in the offsets, and then works as in attention",
     parameters={"WARPS": 4},
     space={"WARPS": (1, 2, 4, 8)},
     edge_cases=EDGE_CASES,

@@ -62,7 +62,7 @@ def _launch(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, *wh
     "tma",
     track="wgmma",
     source="attention_varlen/wgmma/01_tma.cu",
-    idea="TMA and wgmma as in attention's overlap; the part of a tile in the next sequence is masked and not stored",
+    idea="TMA and wgmma as in attention; rows and keys of the next sequence in a tile are masked and not stored",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
     sizes=_sizes,
@@ -106,7 +106,7 @@ def longest_first(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
 @ATTENTION_VARLEN.stage(
     "persistent",
     source="attention_varlen/wgmma/03_persistent.cu",
-    idea="persistent blocks: a producer draws the next of the ranked tiles by a ticket, and loads it ahead",
+    idea="persistent blocks: a producer draws the next of the ranked tiles from a counter, and loads it ahead",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
     sizes=_sizes,

@@ -91,7 +91,7 @@ def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "register_prefetch",
     source="gemm/mma/02_register_prefetch.cu",
-    idea="the next k-tile is on its way to registers while the present one is multiplied",
+    idea="the next k-tile is loaded into registers while the present one is multiplied",
     supports=half_only,
     parameters=_REGISTERS,
     space=_REGISTERS_SPACE,
@@ -106,7 +106,7 @@ def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "cp_async",
     source="gemm/mma/03_cp_async.cu",
-    idea="cp.async fills a circular buffer of k-tiles and needs no registers for it",
+    idea="cp.async fills a circular buffer of k-tiles in shared memory, without using registers",
     supports=half_only,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
     space={**_BLOCKS, "STAGES": (2, 3, 4, 5)},
@@ -136,7 +136,7 @@ def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM.stage(
     "small_tiles",
     source="gemm/mma/04_small_tiles.cu",
-    idea="tiles as small as the problem wants, rows at any address, blocks of a cluster split k",
+    idea="tile sizes fit the problem, and rows may begin at any address; the blocks of a cluster split k",
     supports=half_only,
     parameters={"DEEP": 4},
     sizes=_small_tiles,
@@ -179,7 +179,7 @@ def _unaligned_half(p: GemmProblem) -> str | None:
 @GEMM.stage(
     "shifted_tiles",
     source="gemm/mma/05_shifted_tiles.cu",
-    idea="rows at any address are copied from the 16 bytes before on, and shifted in shared memory",
+    idea="rows at any address are copied 16 bytes at a time, and shifted in shared memory",
     supports=_unaligned_half,
     parameters={"DEEP": 4},
     sizes=_shifted_tiles,

@@ -33,7 +33,7 @@ def naive(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "coalesced",
     source="gemm/simt/02_coalesced.cu",
-    idea="neighbouring threads take neighbouring columns: a warp reads and writes pieces of rows of B and C",
+    idea="neighbouring threads take neighbouring columns, so a warp reads and writes parts of rows of B and C",
     parameters={"BLOCK_X": 16, "BLOCK_Y": 16},
     alignment=1,
 )
@@ -45,7 +45,7 @@ def coalesced(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "smem_tiling",
     source="gemm/simt/03_smem_tiling.cu",
-    idea="a block shares k-tiles of A and B in shared memory",
+    idea="the threads of a block share k-tiles of A and B in shared memory",
     parameters={"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32},
     alignment=1,
 )
@@ -184,7 +184,7 @@ def async_copies(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "operand_reuse",
     source="gemm/simt/07_operand_reuse.cu",
-    idea="each multiplication shares a factor with the one before: down one column of the tile, up the next",
+    idea="each multiplication reuses a factor of the one before: down one column of the tile, up the next",
     supports=_fp32_only,
     parameters=_ASYNC,
     space=_ASYNC_SPACE,
@@ -214,7 +214,7 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "fp32_pipeline",
     source="gemm/simt/09_fp32_pipeline.cu",
-    idea="warps specialise: three transpose what TMA loads, eight multiply without conflicts of register banks",
+    idea="warps specialise: three transpose what TMA loads, eight multiply without register bank conflicts",
     supports=lambda p: _fp32_only(p) or tensor_maps(p),
     parameters={"UNROLL": 4, "GROUP_M": 8},
     space={"UNROLL": (4, 8, 16), "GROUP_M": GROUPS},
@@ -252,7 +252,7 @@ def _pipeline_launch(p: GemmProblem, a: str, b: str) -> Launch:
     "warp_parallel",
     parent="coalesced",
     source="gemm/simt/10_warp_parallel.cu",
-    idea="a warp shares the dot products of a small patch of C, its lanes split k",
+    idea="a warp computes a small patch of C, and its lanes split k",
     parameters={"PATCH_M": 4, "PATCH_N": 8, "WARPS_M": 4, "WARPS_N": 2},
     alignment=1,
 )
@@ -310,7 +310,7 @@ def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]
     "split_warp_tiles",
     parent="warp_tiles",
     source="gemm/simt/12_split_warp_tiles.cu",
-    idea="fp32 only: tiles as large as leaves enough of them, blocks of a cluster split k",
+    idea="fp32 only: tile sizes leave enough tiles for the device; the blocks of a cluster split k",
     supports=_fp32_only,
     parameters={"BLOCK_K": tiling.SPLIT_K, "STAGES": tiling.SPLIT_DEEP},
     sizes=_split_warp_tiles,
@@ -334,7 +334,7 @@ def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     "realigned_pipeline",
     parent="fp32_pipeline",
     source="gemm/simt/13_realigned_pipeline.cu",
-    idea="fp32 only: rows that are no multiples of 16 bytes are copied first, to rows that are: TMA for every matrix",
+    idea="fp32 only: TMA for every matrix; rows that are no multiples of 16 bytes are first copied to rows that are",
     supports=_fp32_only,
     parameters={"UNROLL": 4, "GROUP_M": 8},
     sizes=lambda p, size: {"COPIED": len(unmapped(p))},
@@ -358,7 +358,7 @@ def _fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM.stage(
     "fitted_pipeline",
     source="gemm/simt/14_fitted_pipeline.cu",
-    idea="fp32 only: two smaller tiles a multiprocessor, which fit the problem; blocks of a cluster split k",
+    idea="fp32 only: smaller tiles fit the problem, two per multiprocessor; the blocks of a cluster split k",
     supports=_fp32_only,
     parameters={"UNROLL": 4, "GROUP_M": 8},
     sizes=_fitted_pipeline,
@@ -401,7 +401,7 @@ def _shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]
 @GEMM.stage(
     "shifted_pipeline",
     source="gemm/simt/15_shifted_pipeline.cu",
-    idea="fp32 only: who turns k-tiles loads them, from the 16 bytes before on, so that no row is copied first",
+    idea="fp32 only: the warps that transpose k-tiles also load and shift them, so no row is copied first",
     supports=_fp32_only,
     parameters={"UNROLL": 4, "GROUP_M": 8, "MOST_COMING": 4},
     sizes=_shifted_pipeline,
@@ -433,7 +433,7 @@ SHORT = 12
     "short_k",
     parent="coalesced",
     source="gemm/simt/16_short_k.cu",
-    idea="for a short k: a thread keeps columns of B, and a warp stores neighbours, wherever rows of C begin",
+    idea="for a short k: a thread keeps columns of B in registers, and a warp stores neighbouring elements of C",
     supports=lambda p: None if p.k <= SHORT else f"k is more than {SHORT}",
     parameters={"BLOCK_M": 64},
     sizes=lambda p, size: {"DEPTH": next(depth for depth in (1, 2, 4, 8, SHORT) if depth >= p.k)},

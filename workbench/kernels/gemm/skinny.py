@@ -33,7 +33,7 @@ def _one_vector(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     "one_vector",
     parent="naive",
     source="gemm/simt/17_one_vector.cu",
-    idea="for one row or column: the large operand is used as it was read, and the vector shifted to it",
+    idea="for one row or column: the large operand is used as it was read, and the vector is shifted to match",
     supports=_along_a_vector,
     parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024},
     sizes=_one_vector,

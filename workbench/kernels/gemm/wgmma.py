@@ -122,7 +122,7 @@ def _tma_pipeline_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
     "tma_pipeline",
     track="wgmma",
     source="gemm/wgmma/01_tma_pipeline.cu",
-    idea="a producer has TMA load k-tiles ahead, two consumer warpgroups have wgmma multiply them in place",
+    idea="a producer loads k-tiles ahead by TMA, and two consumer warpgroups multiply them in place by wgmma",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
     space={"BLOCK_N": (128, 256), "STAGES": (2, 3, 4, 5, 6), "GROUP_M": GROUPS},
@@ -147,7 +147,7 @@ def _registers(p: GemmProblem, size: Mapping[str, int]) -> str | None:
 @GEMM.stage(
     "persistent",
     source="gemm/wgmma/02_persistent.cu",
-    idea="persistent blocks take one tile after the other: the next one is loaded while a tile is stored",
+    idea="persistent blocks take one tile after the other, and load the next one while a tile is stored",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
@@ -163,7 +163,7 @@ def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "tma_store",
     source="gemm/wgmma/03_tma_store.cu",
-    idea="tiles are stored by TMA, too, from two buffers in shared memory",
+    idea="TMA also stores the tiles, from two buffers in shared memory",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
@@ -179,7 +179,7 @@ def tma_store(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "multicast",
     source="gemm/wgmma/04_multicast.cu",
-    idea="two blocks of a cluster, one above the other, load half of their k-tiles of B each, for both",
+    idea="two blocks of a cluster share k-tiles of B: each block loads one half, and TMA delivers it to both",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
@@ -194,7 +194,7 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "serpentine",
     source="gemm/wgmma/05_serpentine.cu",
-    idea="tiles and their k-tiles are walked to and fro, so what was read last is read next",
+    idea="tiles and their k-tiles are walked back and forth, so what was read last is read next",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
@@ -329,7 +329,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM.stage(
     "streamed",
     source="gemm/wgmma/10_streamed.cu",
-    idea="for few rows: narrow tiles; B leaves the L2 first and has a circular buffer of its own",
+    idea="for few rows: tiles are narrow; B has its own circular buffer, and is evicted first from the L2",
     supports=tma_and_wgmma,
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
@@ -381,7 +381,7 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     "realigned",
     parent="fitted_tiles",
     source="gemm/wgmma/12_realigned.cu",
-    idea="rows that are no multiples of 16 bytes are copied first, to rows that are: TMA for every matrix",
+    idea="TMA for every matrix: rows that are no multiples of 16 bytes are first copied to rows that are",
     supports=half_only,
     parameters={"BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
     architecture=90,
