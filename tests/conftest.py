@@ -46,8 +46,16 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTEST_ADDOPTS", None)  # options of this run, not of those that tests start
+    if hasattr(config, "workerinput"):
+        config.option.changed_since = config.workerinput["changed_since"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Workers of pytest-xdist parse the command line again, which does not have what PYTEST_ADDOPTS has."""
+    node.workerinput["changed_since"] = node.config.getoption("changed_since")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

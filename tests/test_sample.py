@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -174,6 +175,13 @@ def run(tmp_path: Path) -> Callable[..., str]:
         return log.read_text()
 
     return called
+
+
+def test_workers_of_xdist_take_a_sample_too_where_the_option_is_in_the_environment() -> None:
+    options = os.environ | {"PYTEST_ADDOPTS": "-n 1 --changed-since no-such-commit"}
+    command = [sys.executable, "-m", "pytest", "-q", "tests/emulator/test_rules.py"]
+    done = subprocess.run(command, env=options, cwd=sample.ROOT, capture_output=True)
+    assert done.returncode == pytest.ExitCode.INTERNAL_ERROR  # a worker asks git for that commit; else all tests pass
 
 
 def test_ci_takes_a_sample_since_a_commit_that_has_passed_and_everything_where_there_is_none(
