@@ -29,7 +29,6 @@ from tabulate import tabulate
 
 from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.records import environment
 from workbench.toolchain import compiler
 
 RECORD = Path(__file__).parents[1] / "reports/verified.json"
@@ -70,11 +69,11 @@ def code(spec: str) -> str:
     return hashlib.sha256(b"\n".join(filter(None, lines))).hexdigest()
 
 
-def verify(spec: str, examples: int, gpu: str, seconds: float) -> recorded.Record:
+def verify(spec: str, examples: int, commit: str, gpu: str, seconds: float) -> recorded.Record:
     """One verification of a stage, as it is kept."""
     seed = secrets.randbelow(2**31)
     stage, message = asked(spec, gpu, seconds, "--examples", str(examples), "--seed", str(seed))
-    kept: recorded.Record = {"stage": spec, "commit": environment.describe().commit, "seed": seed}
+    kept: recorded.Record = {"stage": spec, "commit": commit, "seed": seed}
     if not stage:
         return kept | {"problems": 0, "verdict": "", "message": message}
     found = stage["verification"]
@@ -84,11 +83,11 @@ def verify(spec: str, examples: int, gpu: str, seconds: float) -> recorded.Recor
     return kept
 
 
-def try_again(row: recorded.Record, gpu: str, seconds: float) -> None:
+def try_again(row: recorded.Record, commit: str, gpu: str, seconds: float) -> None:
     """Note what the problem of a verification that failed gives today."""
     stage, message = asked(row["stage"], gpu, seconds, "--problem", row["problem"])
     verdict = stage["verification"]["verdict"] if stage else message
-    row["again"] = {"commit": environment.describe().commit, "verdict": verdict}
+    row["again"] = {"commit": commit, "verdict": verdict}
 
 
 def measure(chosen: argparse.Namespace) -> None:
@@ -96,7 +95,7 @@ def measure(chosen: argparse.Namespace) -> None:
     record = recorded.begin(open_device("cuda").info(), "verifications")
     if chosen.file.exists():
         record["verifications"] = recorded.read(chosen.file)["verifications"]
-    rows, cards = record["verifications"], gpus()
+    rows, cards, commit = record["verifications"], gpus(), record["environment"]["commit"]
     free: queue.Queue[str] = queue.Queue()
     for number in range(chosen.processes):
         free.put(cards[number % len(cards)])
@@ -110,13 +109,11 @@ def measure(chosen: argparse.Namespace) -> None:
             free.put(gpu)
 
     part = -(-chosen.problems // TURNS)
-    before = problems(record)
-    specs = [f"{name}:{stage.name}" for name, op in registry.operations().items() for stage in op.stages]
-    turns = [(number * part + before[spec], spec) for number in range(TURNS) for spec in specs]
-    jobs: list[Callable[[str, float], object]] = [partial(try_again, row) for row in wrong(record)]
+    turns = [(number * part + count, spec) for number in range(TURNS) for spec, count in problems(record).items()]
+    jobs: list[Callable[[str, float], object]] = [partial(try_again, row, commit) for row in wrong(record)]
 
     def keep(spec: str, gpu: str, left: float) -> None:
-        rows.append(verify(spec, part, gpu, left))
+        rows.append(verify(spec, part, commit, gpu, left))
 
     jobs += [partial(keep, spec) for so_far, spec in sorted(turns) if so_far < chosen.problems]
     with concurrent.futures.ThreadPoolExecutor(chosen.processes) as pool:

@@ -62,7 +62,7 @@ def thread_bits(instructions: list[ptx.Instruction]) -> dict[int, int]:
 
 def observing(instructions: list[ptx.Instruction]) -> frozenset[int]:
     """Loads and atomics whose result is used, by index: their threads may know what others have stored there."""
-    used = {r.index for i in instructions if i.guard is not None for r in (i.guard,)}
+    used = {i.guard.index for i in instructions if i.guard is not None}
     for instruction in instructions:
         results = 1 if instruction.parts[0] in ("ld", "atom") else 0
         used.update(register.index for register in _registers(instruction.operands[results:]))
