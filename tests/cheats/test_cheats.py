@@ -148,6 +148,7 @@ def test_a_stage_that_ends_its_process_only_for_timed_problems_ends_no_run(
 def test_a_stage_whose_module_is_not_imported_here_is_not_sent_to_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("cloudpickle", reason="of the extra cluster")
     project.write(tmp_path, CHEATS[0].text)
     monkeypatch.chdir(tmp_path)
     (stage,) = registry.select(["square:good"])
