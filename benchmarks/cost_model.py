@@ -1,35 +1,47 @@
 """The cost model of stages beside the times that it was fitted to: makes `reports/cost-model.md` and the constants that
 ship, `workbench/records/cost.json`, of the committed benches and of random products.
 
-    python benchmarks/cost_model.py
+    python benchmarks/cost_model.py measure OUTPUT.json [--seed N] [--count N] [--only gemm-bf16 ...]     # on a GPU
+    python benchmarks/cost_model.py write [OUTPUT.json]                # the page and the constants, of all times so far
 
-To fit it to another card, tune there: `workbench tune` keeps times, and predictions on that device are made of them.
+Measured are all stages that may be the fastest for random products, as `random_problems.py` draws them, beside
+`torch.matmul`. To fit the model to another card, tune there: `workbench tune` keeps times, and predictions on that
+device are made of them.
 """
 
 from __future__ import annotations
 
+import argparse
+import concurrent.futures
+import multiprocessing
+import os
 import statistics
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import random_problems
 import recorded
 from tabulate import tabulate
 
+from workbench import ops
 from workbench.catalogue import registry
+from workbench.devices import open_device
 from workbench.kernels.gemm import tiling
 from workbench.model.cost_model import Constants, Work, predict
 from workbench.model.launch import ceil_div
 from workbench.records import cost, store
 
 ROOT = Path(__file__).parents[1]
-PAGE, SUITE = ROOT / "reports/cost-model.md", ROOT / "reports/gemm-suite.json"
-RANDOM = ROOT / "reports/gemm-random.json"
+SUITE, RANDOM = ROOT / "reports/gemm-suite.json", ROOT / "reports/cost-model.json"
 """Random products on each card: the times of stages, of those with several tiles by tile: `64x128/4`, which four blocks
 share."""
+
+WHAT = "cold medians of several, in turns with torch.matmul, L2 flushed before each"
 
 OPERATION = "gemm"
 GEMM = registry.operations()[OPERATION]
@@ -166,8 +178,8 @@ def slower(found: dict[str, Constants], times: Iterator[tuple[str, Made]]) -> di
 HEADERS = ("stage", "times", "launch, us", "tile, us", "wait, us", "TFLOP/s", "loaded, TB/s", "memory, TB/s", "error")
 
 
-def page() -> str:
-    """The Markdown page."""
+def page(record: recorded.Record) -> str:
+    """The Markdown page of what is fitted to the record, which is the committed one, and to the benches."""
     found = constants()[cost.USUAL][OPERATION]
     rows = [
         [GEMM.problem.parse(text).label, f"`{best}`", f"{made:.1f}", f"{us:.1f}", f"`{fastest}`", *_beside(us, least)]
@@ -178,7 +190,7 @@ def page() -> str:
         (
             "# The cost model of GEMM\n",
             "Written by `benchmarks/cost_model.py` from the committed times of an H200, and from "
-            "[those of random products](gemm-random.json) on an H200 and an H100. "
+            "[those of random products](cost-model.json) on an H200 and an H100. "
             "[The model](../workbench/model/cost_model.py) says what the constants mean. TFLOP/s and loaded bytes are "
             "those of the mainloop on all multiprocessors. A dash is a constant that the fit did not need. The error "
             "is the median of relative ones. What one card has too few times of is that of the other.\n",
@@ -240,6 +252,96 @@ def _rates(found: Constants) -> list[str]:
     return ["-" if rate is None else f"{rate:.0f}" for rate in each] + [f"{found.bandwidth / 1e6:.1f}"]
 
 
+HOPELESS = 2.5
+"""A stage that is predicted to take so many times as long as the fastest is not timed."""
+
+KINDS = tuple(name for name in random_problems.KINDS if name.startswith(OPERATION))
+
+
+def drawn(name: str, chosen: argparse.Namespace) -> Iterator[random_problems.Problem]:
+    """The random products of a type: each call draws the same."""
+    import torch
+
+    rng = np.random.default_rng((chosen.seed, list(random_problems.KINDS).index(name)))
+    draw, dtype, _ = random_problems.KINDS[name]
+    given = random_problems.Draw(rng, torch, dtype)
+    while True:
+        yield draw(given)
+
+
+def candidates(product: random_problems.Problem) -> tuple[str, Iterator[str]]:
+    """The problem as text, and the stages that may be the fastest for it."""
+    found = ops.explain(ops.gemm, *product.arrays, **product.options)
+    able = [c for c in found.candidates if c.refused is None and cost.work_of(GEMM, c.stage, found.problem)]
+    least = min((c.us for c in able if c.us is not None), default=0.0)
+    return str(found.problem), (c.stage.name for c in able if c.us is None or c.us <= HOPELESS * least)
+
+
+@cache
+def alone(stage: str) -> Any:
+    """`ops.gemm` by one stage."""
+    return ops.load(OPERATION, stage=stage)
+
+
+def compile_part(name: str, chosen: argparse.Namespace, first: int, step: int) -> None:
+    """Compile what a part of the random products needs."""
+    for product in islice(drawn(name, chosen), first, chosen.count, step):
+        for stage in candidates(product)[1]:
+            alone(stage).prepare(*product.arrays, **product.options)
+
+
+def timed(product: random_problems.Problem, watch: random_problems.Stopwatch, tolerance: float) -> recorded.Record:
+    """A row of the record: stages whose answer is wrong have no time."""
+    text, stages = candidates(product)
+    right, answer = {}, product.theirs()
+    for stage in stages:
+        call = partial(alone(stage), *product.arrays, **product.options)
+        if random_problems.apart(watch.torch, call(), answer) <= tolerance:
+            right[stage] = call
+    theirs, *us = (round(us, 2) for us in watch.medians((product.theirs, *right.values())))
+    return {"problem": text, "torch_us": theirs, "us": dict(zip(right, us, strict=True))}
+
+
+def measure(chosen: argparse.Namespace) -> None:
+    """Fill the record: all is compiled first, by several processes, since one would take most of its time for that."""
+    import torch
+
+    device, watch = open_device("cuda").info(), random_problems.Stopwatch(torch)
+    made = recorded.begin(device)["environment"]["commit"][:8]
+    card: recorded.Record = {"device": device.name, "what": WHAT, "commits": [made], "rows": []}
+    names, workers = chosen.only or KINDS, min(12, os.cpu_count() or 1)
+    with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        parts = [(name, first) for name in names for first in range(workers)]
+        for done in [pool.submit(compile_part, name, chosen, first, workers) for name, first in parts]:
+            done.result()
+    for name in names:
+        tolerance = random_problems.TOLERANCE[random_problems.KINDS[name][1]]
+        for product in islice(drawn(name, chosen), chosen.count):
+            card["rows"].append(timed(product, watch, tolerance))
+            torch.cuda.empty_cache()
+        recorded.save({"cards": [card]}, chosen.file)
+        print(name, len(card["rows"]), flush=True)
+
+
+def merge(before: recorded.Record, record: recorded.Record) -> recorded.Record:
+    """The times before and those that are new."""
+    cards = {card["device"]: card for card in before["cards"]}
+    for card in record["cards"]:
+        known = cards.setdefault(card["device"], {**card, "commits": [], "rows": []})
+        known["commits"] = list(dict.fromkeys([*known["commits"], *card["commits"]]))
+        known["rows"] = [*known["rows"], *card["rows"]]
+    return {"cards": list(cards.values())}
+
+
 if __name__ == "__main__":
-    cost.SHIPPED.write_text(constants_text())
-    PAGE.write_text(page())
+    recorded.main(
+        __doc__,
+        RANDOM,
+        measure,
+        page,
+        draw=lambda record, folder: cost.SHIPPED.write_text(constants_text()),
+        merge=merge,
+        seed={"type": int, "default": 0},
+        count={"type": int, "default": 100},
+        only={"nargs": "*", "default": [], "choices": list(KINDS)},
+    )

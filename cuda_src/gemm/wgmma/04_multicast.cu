@@ -9,15 +9,15 @@
 // what it gains: the blocks read a third less from the L2, which is at its limit for large sizes.
 //
 // what limits it: the shared memory of a block receives as much as before, and two blocks have to free a
-// pipeline stage. if C has one row of tiles, the second block of a cluster has nothing to do.
+// pipeline stage. an odd number of rows of tiles leaves a block without work in every column. where that is
+// more than is gained, SHARING is 1, and no blocks form a cluster.
 
 #include "pipeline/load_compute_epilogue.cuh"
 #include "product.cuh"
 
 using Columns = Staging<OUT>;  // of C that a warp collects before it stores
 constexpr int BUFFERS = 2;
-constexpr int SHARING = 2;                 // blocks of a cluster
-constexpr int PAIR_M = SHARING * BLOCK_M;  // rows of C that they compute at once
+constexpr int PAIR_M = SHARING * BLOCK_M;  // rows of C that the blocks of a cluster compute at once
 
 struct Gemm {
   using roles = Roles<BLOCK_M / WGMMA_M>;  // a consumer multiplies 64 rows of the tile

@@ -16,8 +16,7 @@
 
 using Columns = Staging<OUT>;  // of C that a warp collects before it stores
 constexpr int BUFFERS = 2;
-constexpr int SHARING = 2;                 // blocks of a cluster
-constexpr int PAIR_M = SHARING * BLOCK_M;  // rows of C that they compute at once
+constexpr int PAIR_M = SHARING * BLOCK_M;  // rows of C that the blocks of a cluster compute at once
 
 struct Gemm {
   using roles = Roles<BLOCK_M / WGMMA_M>;  // a consumer multiplies 64 rows of the tile

@@ -5,8 +5,8 @@
 // stage 7, stream-K: if the tiles do not divide evenly among the blocks, the blocks divide the k-iterations
 // of the remaining tiles evenly. so several blocks may compute parts of one tile. each of them stores its
 // sums in memory and raises a flag. the block with the last k-tiles of a tile adds the sums of the others to
-// its own. then it lowers the flags again, so that the next launch finds all of them down. blocks come in
-// pairs, and so do tiles.
+// its own. then it lowers the flags again, so that the next launch finds all of them down. with SHARING 2,
+// blocks come in pairs, and so do tiles.
 //
 // what it gains: at most the time of one round of tiles, the last one. at 8192 cubed this is one round of 16.
 // also, blocks finish tiles one after the other, not all at once. so they draw power, and read k-tiles from
@@ -25,8 +25,7 @@
 
 using Columns = Staging<OUT>;  // of C that a warp collects before it stores
 constexpr int BUFFERS = 2;
-constexpr int SHARING = 2;                 // blocks of a cluster
-constexpr int PAIR_M = SHARING * BLOCK_M;  // rows of C that they compute at once
+constexpr int PAIR_M = SHARING * BLOCK_M;  // rows of C that the blocks of a cluster compute at once
 
 struct Gemm {
   using roles = Roles<BLOCK_M / WGMMA_M>;  // a consumer multiplies 64 rows of the tile

@@ -9,7 +9,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Argument, Launch, Plan, ceil_div
-from .few import Few, at_once, line_groups, sharing, vectors_of
+from .few import MOST_IN_CLUSTER, Few, at_once, line_groups, sharing, vectors_of
 from .operation import GEMM
 from .problem import GemmProblem
 
@@ -57,6 +57,59 @@ def one_vector(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     numbers = (few.lines, p.k, few.stride, few.c_line, blocks, ceil_div(vectors_of(p, few)[0], blocks))
     arguments: tuple[Argument, ...] = (few.large, few.other, "C", *handed, *(np.int32(x) for x in numbers))
     return Plan((Launch("gemm_one_vector", grid, (threads, 1, 1), arguments),), scratch)
+
+
+MOST_ROWS = 8
+"""Rows of A that a thread of `thread_columns` has sums of."""
+
+
+def _few_rows(p: GemmProblem) -> str | None:
+    if p.layout != "nn":
+        return "B is transposed"
+    return None if p.m <= MOST_ROWS else f"A has more than {MOST_ROWS} rows"
+
+
+def _thread_columns(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    vectors = 1 << (p.m - 1).bit_length()
+    columns = 2 if p.dtype != FP32.name and p.ldb % 2 == 0 else 1
+    unroll = max(4, min(size["IN_FLIGHT"], 2 * size["IN_FLIGHT"] // vectors))  # a k-iteration has registers for A, too
+    wanted = min(ceil_div(size["WANTED"], ceil_div(p.n, 32 * columns)), ceil_div(p.k, unroll))
+    parts = 1 << max(0, wanted.bit_length() - 1)
+    share = min(parts, size["WARPS"])
+    return {
+        "VECTORS": vectors,
+        "COLUMNS": columns,
+        "UNROLL": unroll,
+        "SHARE": share,
+        "SPLIT": min(parts // share, MOST_IN_CLUSTER),
+    }
+
+
+@GEMM.stage(
+    "thread_columns",
+    parent="naive",
+    source="gemm/simt/18_thread_columns.cu",
+    idea="for few rows of A: a thread has a column of B, so that rows of B may begin anywhere",
+    supports=_few_rows,
+    parameters={"WARPS": 8, "RESIDENT": 1024, "IN_FLIGHT": 16, "WANTED": 8448},
+    sizes=_thread_columns,
+    edge_cases=(
+        GemmProblem(m=1, n=33, k=16 * 64 * 2 + 5, dtype="fp32", layout="nn", pad_a=1, pad_b=2),
+        GemmProblem(m=3, n=31, k=700, dtype="bf16", layout="nn", pad_b=1),
+        GemmProblem(m=8, n=65, k=4 * 64 + 3, dtype="fp16", out="fp16", layout="nn", pad_b=2, pad_c=1),
+        GemmProblem(m=7, n=1, k=1, dtype="fp32", layout="nn"),
+    ),
+    architecture=90,
+)
+def thread_columns(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    columns = 32 * size["COLUMNS"] * size["WARPS"] // size["SHARE"]
+    return Launch(
+        "gemm_thread_columns",
+        (ceil_div(p.n, columns) * size["SPLIT"], 1, 1),
+        (32 * size["WARPS"], 1, 1),
+        ("A", "B", "C", *(np.int32(x) for x in (p.m, p.n, p.k, p.lda, p.ldb, p.ldc))),
+        cluster=(size["SPLIT"], 1, 1),
+    )
 
 
 def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:

@@ -77,6 +77,20 @@ def _few_vectors(p: GemmProblem, size: Sizes) -> Work:
     )
 
 
+def _thread_columns(p: GemmProblem, size: Sizes) -> Work:
+    columns, rows, share = 32 * size["COLUMNS"], size["VECTORS"], size["SHARE"]
+    threads = 32 * size["WARPS"]
+    return Work(
+        tiles=ceil_div(p.n, columns * size["WARPS"] // share) * size["SPLIT"],
+        iterations=ceil_div(p.k, size["UNROLL"] * share * size["SPLIT"]),
+        flops=2 * threads * size["COLUMNS"] * rows * size["UNROLL"],
+        loaded=size["WARPS"] * size["UNROLL"] * (columns + rows) * _item(p),
+        bytes=element_bytes(p.arrays().values()),
+        resident=size["RESIDENT"] // threads,
+        kind=_kind(p, "pairs" if size["COLUMNS"] > 1 else ""),
+    )
+
+
 def _one_vector(p: GemmProblem, size: Sizes) -> Work:
     few, chosen = Few.of(p), line_groups(p, size)
     group, threads, blocks, loads = (chosen[name] for name in ("GROUP", "THREADS", "BLOCKS", "IN_FLIGHT"))
@@ -162,8 +176,10 @@ def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
         return None
     if "WARPS_M" in size:  # by threads, whatever the rows are
         return _tiled(p, m, n, k, split, kind="any rows" if tensor_maps(p) else "")
-    shared = "LEAST_GAIN" in size  # blocks of stream-k share tiles from this gain on
-    return _in_clusters(_realigned(p, _tiled(p, m, n, k, split, shared=shared)), split)
+    shared, height = "LEAST_GAIN" in size, m * size.get("SHARING", 1)  # stream-k shares tiles from this gain on
+    made = _tiled(p, m, n, k, split, shared=shared)
+    made = replace(made, tiles=ceil_div(p.m, height) * height // m * ceil_div(p.n, n) * split)
+    return _in_clusters(_realigned(p, made), split)
 
 
 def _in_clusters(made: Work | None, split: int) -> Work | None:
@@ -189,6 +205,7 @@ def _realigned(p: GemmProblem, made: Work) -> Work | None:
 
 
 _BY_SIZE: tuple[tuple[str, Callable[[GemmProblem, Sizes], Work | None]], ...] = (
+    ("COLUMNS", _thread_columns),
     ("VECTORS", _few_vectors),
     ("IN_FLIGHT", _one_vector),
     ("PATCH_M", _warp_parallel),
