@@ -285,9 +285,12 @@ def alone(stage: str) -> Any:
 
 def compile_part(name: str, chosen: argparse.Namespace, first: int, step: int) -> None:
     """Compile what a part of the random products needs."""
+    import torch
+
     for product in islice(drawn(name, chosen), first, chosen.count, step):
         for stage in candidates(product)[1]:
             alone(stage).prepare(*product.arrays, **product.options)
+        torch.cuda.empty_cache()  # other processes share the device
 
 
 def timed(product: random_problems.Problem, watch: random_problems.Stopwatch, tolerance: float) -> recorded.Record:
@@ -309,7 +312,7 @@ def measure(chosen: argparse.Namespace) -> None:
     device, watch = open_device("cuda").info(), random_problems.Stopwatch(torch)
     made = recorded.begin(device)["environment"]["commit"][:8]
     card: recorded.Record = {"device": device.name, "what": WHAT, "commits": [made], "rows": []}
-    names, workers = chosen.only or KINDS, min(12, os.cpu_count() or 1)
+    names, workers = chosen.only or KINDS, min(8, os.cpu_count() or 1)
     with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         parts = [(name, first) for name in names for first in range(workers)]
         for done in [pool.submit(compile_part, name, chosen, first, workers) for name, first in parts]:
