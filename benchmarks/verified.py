@@ -1,11 +1,11 @@
 """All stages verified at length: makes `reports/verified.md`.
 
-    python benchmarks/verified.py measure OUTPUT.json [--problems N] [--seconds S] [--processes P]   # on GPUs
+    python benchmarks/verified.py measure OUTPUT.json [--problems N] [--seconds S] [--processes P] [--only conv2d ...]
     python benchmarks/verified.py write [OUTPUT.json]                      # the page, of that file and nothing else
 
-Many processes of `workbench verify`, shared among the GPUs, take random problems of a stage from seeds that nobody has
-chosen. A stage has two turns, so that a measurement that ends early has something of every stage. Where the file is
-there already, it goes on: problems that failed are tried again first, and stages that have fewer problems come first.
+Many processes of `workbench verify` on GPUs take random problems of a stage from seeds that nobody has chosen. A stage
+has two turns, so that a measurement that ends early has something of every stage. Where the file is there already, it
+goes on: problems that failed are tried again first, and stages that have fewer problems come first.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def measure(chosen: argparse.Namespace) -> None:
         rows.append(verify(spec, examples, commit, gpu, left))
 
     jobs: list[Callable[[str, float], object]] = [partial(try_again, row, commit) for row in wrong(record)]
-    missing = {spec: chosen.problems - count for spec, count in problems(record).items() if count < chosen.problems}
+    asked_for = chosen.only or registry.operations()
+    so_far = {spec: count for spec, count in problems(record).items() if spec.partition(":")[0] in asked_for}
+    missing = {spec: chosen.problems - count for spec, count in so_far.items() if count < chosen.problems}
     for _ in range(TURNS):
         jobs += [partial(keep, spec, -(-missing[spec] // TURNS)) for spec in sorted(missing, key=lambda s: -missing[s])]
     with concurrent.futures.ThreadPoolExecutor(chosen.processes) as pool:
@@ -187,5 +189,6 @@ if __name__ == "__main__":
         page,
         problems={"type": int, "default": 2000, "help": "random problems of a stage"},
         seconds={"type": float, "default": 3600.0, "help": "when no other verification begins, and those left end"},
+        only={"nargs": "*", "default": [], "choices": list(registry.operations())},
         processes={"type": int, "default": os.cpu_count() or 1, "help": "verifications at a time"},
     )

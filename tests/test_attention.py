@@ -354,3 +354,18 @@ def test_the_bound_of_lse_allows_what_an_instruction_for_logarithms_errs():
     by_instruction = top + np.log(16) * (1 + 2.0**-22)
     assert (np.abs(case.expected["lse"]) < 1).any()
     assert (np.abs(by_instruction - case.expected["lse"]) <= case.bound["lse"]).all()
+
+
+def test_the_bound_allows_for_a_weight_that_is_flushed_beside_results_that_are_subnormal():
+    """On a GPU a stage was blamed whose exp2 gave 0 for a weight of 2^-129, of a value that is no subnormal number."""
+    text = "batch=2,heads=2,rows=16,keys=17,dim=1,causal=true,values=large,pad_q=7,pad_kv=7,seed=390"
+    problem = AttentionProblem.parse(f"{text},tier=comparative,distribution=subnormal")
+    case, where = Case.of(problem), (0, 1, 11, 0)
+    visible = problem.visible()[11]
+    q, k, v = (case.inputs[name][0, 1].astype(np.float64) for name in "qkv")
+    logits = np.where(visible, k[:, 0] * q[11, 0], -np.inf)
+    weights = np.exp(logits - logits.max())
+    flushed = np.where(weights < 2.0**-126, 0, weights)
+    answer = (flushed / weights.sum()) @ v[:, 0]
+    assert 2.0**-130 < weights[np.abs(v[:, 0]) > 1][0] < 2.0**-126 and abs(case.expected["o"][where]) < 2.0**-126
+    assert abs(answer - case.expected["o"][where]) <= case.bound["o"][where] < 2.0**-110

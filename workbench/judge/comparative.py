@@ -9,6 +9,7 @@ import numpy as np
 
 from ..model.arrays import Array, Arrays
 from ..model.declared import BadOperation, arrays_like
+from ..model.dtypes import FP32
 from ..model.problem import Problem
 
 Values = np.ndarray[Any, Any]
@@ -21,7 +22,8 @@ OTHER_SEEDS = 1_000_003
 
 
 def twice_the_model(problem: Problem, inputs: Arrays, expected: Arrays) -> Arrays:
-    """The bound of the comparative tier: twice the largest error of the operation's model, and one rounding.
+    """The bound of the comparative tier: twice the largest error of the operation's model, one rounding, and
+    those of subnormal terms.
 
     A row is what lies along the last axis, or an element of an output that is `elementwise`. Its error is taken
     relative to its size, which is its largest element, by the problem's `magnitudes` where it has them, or the median
@@ -45,7 +47,8 @@ def twice_the_model(problem: Problem, inputs: Arrays, expected: Arrays) -> Array
         for sizes, errors in (rows[name] for rows in seen):
             worst = max(worst, float((errors / np.maximum(sizes, typical or 1.0)).max(initial=0.0)))
         own = np.where(seen[0][name][0] > 0, own, 0.0)  # what is 0 is so exactly: masked rows
-        found[name] = 2 * worst * own + array.dtype.unit_roundoff * np.abs(expected[name]) + array.dtype.smallest
+        least = array.dtype.smallest + (problem.addends - 1) * FP32.smallest
+        found[name] = 2 * worst * own + array.dtype.unit_roundoff * np.abs(expected[name]) + least
     return found
 
 

@@ -288,6 +288,12 @@ class Problem(ABC):
         inexact as its terms are large. For other outputs the comparative tier takes the size of the output itself."""
         return {}
 
+    @property
+    def addends(self) -> int:
+        """Terms of which an element is the sum in fp32. Where these are subnormal, each is rounded to a multiple of the
+        smallest number, whatever the size of the result is: the comparative tier allows for that."""
+        return 1
+
     def invariants(self) -> tuple[Invariant, ...]:
         """The properties of right answers besides their error."""
         return ()

@@ -43,6 +43,21 @@ __device__ __forceinline__ void multiply(float (&sum)[VECTORS][COLUMNS], const I
       for (int c = 0; c < COLUMNS; ++c) sum[v][c] += a[u][v] * to_float(b[u].x[c]);
 }
 
+// the sums of a block that are elements of C: group, row of A, column of the group and of C. (the oldest
+// compilers take no lambda with an `auto` parameter)
+struct BlockSums {
+  int first, M, N;
+
+  template <class Work>
+  __device__ __forceinline__ void each(int from, int step, Work work) const {
+    for (int i = from; i < GROUPS * VECTORS * WIDTH; i += step) {
+      const int group = i / (VECTORS * WIDTH), v = i / WIDTH % VECTORS, column = i % WIDTH;
+      const int at = first + group * WIDTH + column;
+      if (v < M && at < N) work(group, v, column, at);
+    }
+  }
+};
+
 extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, RESIDENT / THREADS)
     gemm_thread_columns(const IN* __restrict__ A, const IN* __restrict__ B, OUT* __restrict__ C, int M, int N,
                         int K, int lda, int ldb, int ldc) {
@@ -71,24 +86,18 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, RE
     for (int w = 1; w < SHARE; ++w) all += held[g][w][v][column];
     return all;
   };
-  const auto each = [&](int from, int step, const auto& work) {
-    for (int i = from; i < GROUPS * VECTORS * WIDTH; i += step) {
-      const int g = i / (VECTORS * WIDTH), v = i / WIDTH % VECTORS, column = i % WIDTH;
-      const int at = block_n + g * WIDTH + column;
-      if (v < M && at < N) work(g, v, column, at);
-    }
-  };
   const auto store = [&](float all, int v, int at) {
     C[static_cast<long long>(v) * ldc + at] = from_float<OUT>(all);
   };
+  const BlockSums of_block{block_n, M, N};
   if constexpr (SPLIT == 1) {
-    each(threadIdx.x, THREADS,
-         [&](int g, int v, int column, int at) { store(add_warps(g, v, column), v, at); });
+    of_block.each(threadIdx.x, THREADS,
+                  [&](int g, int v, int column, int at) { store(add_warps(g, v, column), v, at); });
   } else {
-    each(threadIdx.x, THREADS,
-         [&](int g, int v, int column, int) { held[g][0][v][column] = add_warps(g, v, column); });
+    of_block.each(threadIdx.x, THREADS,
+                  [&](int g, int v, int column, int) { held[g][0][v][column] = add_warps(g, v, column); });
     cluster_sync();
-    each(rank * THREADS + threadIdx.x, SPLIT * THREADS, [&](int g, int v, int column, int at) {
+    of_block.each(rank * THREADS + threadIdx.x, SPLIT * THREADS, [&](int g, int v, int column, int at) {
       float all = 0.f;
 #pragma unroll
       for (int from = 0; from < SPLIT; ++from) all += cluster_load(&held[g][0][v][column], from);

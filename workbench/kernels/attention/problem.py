@@ -254,8 +254,8 @@ class AttentionProblem(GroupedHeads):
             total = np.maximum(weights.sum(axis=1, keepdims=True), np.float32(1))  # 0 where nothing is seen
             terms = weights * (1 + of_sums * factor * (np.abs(q) @ np.abs(k).T)) + least
             terms = np.where(mask, terms, np.float32(0)) / total
-            sums = np.abs(weights / total @ (v / most)) + np.sqrt(terms**2 @ (v / most) ** 2)
-            return sums * most, np.zeros(len(q), np.float32)
+            root = np.sqrt(terms.astype(np.float64) ** 2 @ (v / most) ** 2)  # the least weight's square is 0 in fp32
+            return (np.abs(weights / total @ (v / most)) + root) * most, np.zeros(len(q), np.float32)
 
         return {"o": self.solved(inputs, solver, np.float32)["o"]}
 

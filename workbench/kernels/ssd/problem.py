@@ -187,6 +187,10 @@ class SsdProblem(Problem):
 
         return self.solved(inputs, solver, np.float32)
 
+    @property
+    def addends(self) -> int:
+        return self.length + 1
+
     def invariants(self) -> tuple[Invariant, ...]:
         found = [self._linear()]
         if self.length > 1:
