@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import multiprocessing
 import os
 import statistics
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -32,8 +34,10 @@ from workbench import ops
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.kernels.gemm import tiling
+from workbench.model.calls import Function
 from workbench.model.cost_model import Constants, Work, predict
 from workbench.model.launch import ceil_div
+from workbench.ops.dispatch import Operators
 from workbench.records import cost, store
 
 ROOT = Path(__file__).parents[1]
@@ -255,6 +259,9 @@ def _rates(found: Constants) -> list[str]:
 HOPELESS = 2.5
 """A stage that is predicted to take so many times as long as the fastest is not timed."""
 
+TILES = 3
+"""Of a stage with several, those are timed that should be the fastest."""
+
 KINDS = tuple(name for name in random_problems.KINDS if name.startswith(OPERATION))
 
 
@@ -278,9 +285,55 @@ def candidates(product: random_problems.Problem) -> tuple[str, Iterator[str]]:
 
 
 @cache
-def alone(stage: str) -> Any:
-    """`ops.gemm` by one stage."""
-    return ops.load(OPERATION, stage=stage)
+def alone(name: str, tile: str = "") -> Any:
+    """`ops.gemm` by one stage, with a tile or with the one that it takes."""
+    if not tile:
+        return ops.load(OPERATION, stage=name)
+    stage = replace(STAGES[name], sizes_for=lambda p, sizes: _varying(name, p, tile))
+    return Function(GEMM, ops.gemm.build, replace(GEMM, stages=[stage], called=None), Operators())
+
+
+def _varying(name: str, problem: Any, tile: str) -> dict[str, int]:
+    """The sizes of a stage with a tile that are no parameters."""
+    return {size: value for size, value in _sizes(name, problem, tile).items() if size not in STAGES[name].parameters}
+
+
+def tiles(name: str, problem: Any) -> list[str]:
+    """Of a stage with several tiles, the one that it takes, and those that should be the fastest by the cycles that it
+    chooses one by."""
+    p, k_tiles, sizes = problem, partial(ceil_div, problem.k), STAGES[name].sizes(problem)
+    if name in ("fitted_tiles", "realigned"):
+        found = [
+            (tiling.wide_cycles(p.m, p.n, p.k, shape, parts), shape, parts)
+            for shape in tiling.WIDE
+            for parts in (1, 2, 4, 8)
+            if shape[1] // parts >= 16 and parts <= k_tiles(64)
+        ]
+    elif name in ("small_tiles", "shifted_tiles"):
+        moved, k_tile = (tiling.pieces if name == "small_tiles" else tiling.shifted_pieces)(p), sizes["BLOCK_K"]
+        found = [
+            (tiling.small_cycles(p.m, p.n, p.k, moved, shape, k_tile, parts), shape, parts)
+            for shape, parts in tiling.choices(p.m, p.n, k_tiles(k_tile), tiling.SMALL, (1, 2, 4, 8))
+        ]
+    elif name == "split_warp_tiles":
+        every = tiling.choices(p.m, p.n, k_tiles(tiling.SPLIT_K), tiling.SPLIT, range(1, 9))
+        found = [(tiling.split_cycles(p.m, p.n, p.k, shape, parts), shape, parts) for shape, parts in every]
+    elif name in ("fitted_pipeline", "shifted_pipeline"):
+        shapes = tiling.FITTED if name == "fitted_pipeline" else tiling.FITTED[1:]
+        every = tiling.choices(p.m, p.n, k_tiles(tiling.FITTED_K), shapes, range(1, 8), least=64)
+        found = [(tiling.fitted_cycles(p.m, p.n, p.k, shape, parts), shape, parts) for shape, parts in every]
+    else:
+        return []
+    taken = f"{sizes['BLOCK_M']}x{sizes['BLOCK_N']}/{sizes['SPLIT']}"
+    fastest = (f"{shape[0]}x{shape[1]}/{parts}" for _, shape, parts in sorted(found)[:TILES])
+    return list(dict.fromkeys((taken, *fastest)))
+
+
+def variants(product: random_problems.Problem) -> tuple[str, list[tuple[str, str]]]:
+    """The problem as text, and the stages that may be the fastest for it, each with its tiles where it has several."""
+    text, names = candidates(product)
+    problem = GEMM.problem.parse(text)
+    return text, [(name, tile) for name in names for tile in tiles(name, problem) or [""]]
 
 
 def compile_part(name: str, chosen: argparse.Namespace, first: int, step: int) -> None:
@@ -288,21 +341,29 @@ def compile_part(name: str, chosen: argparse.Namespace, first: int, step: int) -
     import torch
 
     for product in islice(drawn(name, chosen), first, chosen.count, step):
-        for stage in candidates(product)[1]:
-            alone(stage).prepare(*product.arrays, **product.options)
+        for variant in variants(product)[1]:
+            with contextlib.suppress(ValueError):  # it cannot be launched
+                alone(*variant).prepare(*product.arrays, **product.options)
         torch.cuda.empty_cache()  # other processes share the device
 
 
 def timed(product: random_problems.Problem, watch: random_problems.Stopwatch, tolerance: float) -> recorded.Record:
     """A row of the record: stages whose answer is wrong have no time."""
-    text, stages = candidates(product)
+    text, every = variants(product)
     right, answer = {}, product.theirs()
-    for stage in stages:
-        call = partial(alone(stage), *product.arrays, **product.options)
-        if random_problems.apart(watch.torch, call(), answer) <= tolerance:
-            right[stage] = call
-    theirs, *us = (round(us, 2) for us in watch.medians((product.theirs, *right.values())))
-    return {"problem": text, "torch_us": theirs, "us": dict(zip(right, us, strict=True))}
+    for variant in every:
+        call = partial(alone(*variant), *product.arrays, **product.options)
+        with contextlib.suppress(ValueError):
+            if random_problems.apart(watch.torch, call(), answer) <= tolerance:
+                right[variant] = call
+    theirs, *times = (round(us, 2) for us in watch.medians((product.theirs, *right.values())))
+    us: dict[str, Any] = {}
+    for (name, tile), time in zip(right, times, strict=True):
+        if tile:
+            us.setdefault(name, {})[tile] = time
+        else:
+            us[name] = time
+    return {"problem": text, "torch_us": theirs, "us": us}
 
 
 def measure(chosen: argparse.Namespace) -> None:
@@ -312,18 +373,18 @@ def measure(chosen: argparse.Namespace) -> None:
     device, watch = open_device("cuda").info(), random_problems.Stopwatch(torch)
     made = recorded.begin(device)["environment"]["commit"][:8]
     card: recorded.Record = {"device": device.name, "what": WHAT, "commits": [made], "rows": []}
-    names, workers = chosen.only or KINDS, min(8, os.cpu_count() or 1)
+    workers = min(8, os.cpu_count() or 1)
     with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        parts = [(name, first) for name in names for first in range(workers)]
-        for done in [pool.submit(compile_part, name, chosen, first, workers) for name, first in parts]:
-            done.result()
-    for name in names:
-        tolerance = random_problems.TOLERANCE[random_problems.KINDS[name][1]]
-        for product in islice(drawn(name, chosen), chosen.count):
-            card["rows"].append(timed(product, watch, tolerance))
-            torch.cuda.empty_cache()
-        recorded.save({"cards": [card]}, chosen.file)
-        print(name, len(card["rows"]), flush=True)
+        for name in chosen.only or KINDS:
+            for part in [pool.submit(compile_part, name, chosen, first, workers) for first in range(workers)]:
+                part.result()
+            tolerance = random_problems.TOLERANCE[random_problems.KINDS[name][1]]
+            for number, product in enumerate(islice(drawn(name, chosen), chosen.count), 1):
+                card["rows"].append(timed(product, watch, tolerance))
+                torch.cuda.empty_cache()
+                if number % 50 == 0 or number == chosen.count:
+                    recorded.save({"cards": [card]}, chosen.file)
+            print(name, len(card["rows"]), flush=True)
 
 
 def merge(before: recorded.Record, record: recorded.Record) -> recorded.Record:

@@ -64,6 +64,12 @@ def pieces(p: GemmProblem) -> tuple[int, int, int]:
     return math.gcd(p.lda, 8), math.gcd(p.ldb, 8), math.gcd(p.ldc, 4)
 
 
+def shifted_pieces(p: GemmProblem) -> tuple[int, int, int]:
+    """The same where 16 bytes are copied wherever they begin, and then shifted."""
+    of_a, of_b, of_c = pieces(p)
+    return (8 if of_a == 8 else SHIFTED, 8 if of_b == 8 else SHIFTED, of_c)
+
+
 def small(p: GemmProblem) -> tuple[Shape, int, int]:
     """A tile of `small_tiles`, its k-tile, and blocks that share it."""
     return _small(p.m, p.n, p.k, pieces(p))
@@ -71,8 +77,7 @@ def small(p: GemmProblem) -> tuple[Shape, int, int]:
 
 def shifted(p: GemmProblem) -> tuple[Shape, int, int]:
     """The same of `shifted_tiles`."""
-    of_a, of_b, of_c = pieces(p)
-    return _small(p.m, p.n, p.k, (8 if of_a == 8 else SHIFTED, 8 if of_b == 8 else SHIFTED, of_c))
+    return _small(p.m, p.n, p.k, shifted_pieces(p))
 
 
 def wide(p: GemmProblem, most: int) -> tuple[int, int, int]:
