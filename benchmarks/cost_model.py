@@ -39,6 +39,7 @@ from workbench.model.cost_model import Constants, Work, predict
 from workbench.model.launch import ceil_div
 from workbench.ops.dispatch import Operators
 from workbench.records import cost, store
+from workbench.toolchain.compiling import CompileError
 
 ROOT = Path(__file__).parents[1]
 SUITE, RANDOM = ROOT / "reports/gemm-suite.json", ROOT / "reports/cost-model.json"
@@ -342,7 +343,7 @@ def compile_part(name: str, chosen: argparse.Namespace, first: int, step: int) -
 
     for product in islice(drawn(name, chosen), first, chosen.count, step):
         for variant in variants(product)[1]:
-            with contextlib.suppress(ValueError):  # it cannot be launched
+            with contextlib.suppress(ValueError, CompileError):  # it cannot be launched
                 alone(*variant).prepare(*product.arrays, **product.options)
         torch.cuda.empty_cache()  # other processes share the device
 
@@ -353,7 +354,7 @@ def timed(product: random_problems.Problem, watch: random_problems.Stopwatch, to
     right, answer = {}, product.theirs()
     for variant in every:
         call = partial(alone(*variant), *product.arrays, **product.options)
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, CompileError):
             if random_problems.apart(watch.torch, call(), answer) <= tolerance:
                 right[variant] = call
     theirs, *times = (round(us, 2) for us in watch.medians((product.theirs, *right.values())))
