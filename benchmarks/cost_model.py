@@ -66,6 +66,10 @@ SHARED: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {
 CARDS = (cost.USUAL, "NVIDIA H100 80GB HBM3")
 """Whose times there are, by their full names."""
 
+LAUNCH_US = 4.1
+"""What `launch_us` is of runs on an otherwise idle machine. Of another run, the difference is taken from all times: a
+host that is busy, or slow, adds as much to each."""
+
 ENOUGH = 20
 """Times of a kind of work of a stage with which a card needs none of another one."""
 
@@ -110,13 +114,26 @@ def _widest(p: Any) -> tuple[int, int, int]:
 
 def random_products(card: str) -> Iterator[tuple[str, str, Made]]:
     """Random products on a card: the problem, the tile or nothing, and what a stage did."""
-    for of_card in recorded.read(RANDOM)["cards"]:
-        for row in of_card["rows"] if of_card["device"] == card else ():
+    for run in recorded.read(RANDOM)["cards"]:
+        if run["device"] != card:
+            continue
+        late = max(0.0, launch_us(run["rows"]) - LAUNCH_US)
+        for row in run["rows"]:
             problem = GEMM.problem.parse(row["problem"])
             for name, times in row["us"].items():
                 for tile, us in times.items() if isinstance(times, dict) else (("", times),):
                     if name in STAGES and (work := GEMM.work(problem, _sizes(name, problem, tile))):
-                        yield row["problem"], tile, (name, work, us)
+                        yield row["problem"], tile, (name, work, us - late)
+
+
+def launch_us(rows: list[recorded.Record]) -> float:
+    """What a launch takes in a run, by products so small that nothing else does: a quarter of them take less."""
+    least = []
+    for row in rows:
+        p = GEMM.problem.parse(row["problem"])
+        if p.m * p.n * p.k <= 2**18 and row["us"]:
+            least.append(min(us for t in row["us"].values() for us in (t.values() if isinstance(t, dict) else (t,))))
+    return float(np.percentile(least, 25)) if least else LAUNCH_US
 
 
 def _sizes(name: str, problem: Any, tile: str) -> dict[str, int]:
@@ -389,13 +406,8 @@ def measure(chosen: argparse.Namespace) -> None:
 
 
 def merge(before: recorded.Record, record: recorded.Record) -> recorded.Record:
-    """The times before and those that are new."""
-    cards = {card["device"]: card for card in before["cards"]}
-    for card in record["cards"]:
-        known = cards.setdefault(card["device"], {**card, "commits": [], "rows": []})
-        known["commits"] = list(dict.fromkeys([*known["commits"], *card["commits"]]))
-        known["rows"] = [*known["rows"], *card["rows"]]
-    return {"cards": list(cards.values())}
+    """The runs before and those that are new."""
+    return {"cards": [*before["cards"], *record["cards"]]}
 
 
 if __name__ == "__main__":

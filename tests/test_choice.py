@@ -81,6 +81,9 @@ def test_work_of_a_stage_is_that_of_its_tiles() -> None:
     assert tiles == Work(24 * 12, 47, 2 * 128 * 256 * 64, 384 * 64 * 2, 3 * 3008**2 * 2)
     shared = cost.work_of(gemm, stages["stream_k"], problem)
     assert shared == dataclasses.replace(tiles, shared=True)
+    odd = GemmProblem.parse("544x5888x8224,dtype=bf16,out=bf16")  # pairs of its five rows of tiles would be three
+    alone, pairs = (cost.work_of(gemm, stages["deferred_epilogue"], p) for p in (odd, dataclasses.replace(odd, m=2176)))
+    assert alone is not None and alone.tiles == 5 * 23 and pairs is not None and pairs.tiles == 18 * 23
     split = cost.work_of(gemm, stages["split_k"], GemmProblem.parse("128x8192x8192,dtype=bf16,out=bf16"))
     assert (split.tiles, split.iterations) == (64, 64)
     assert cost.work_of(gemm, stages["naive"], problem) is None
@@ -146,7 +149,7 @@ CHOSEN = {
     "32x4096x14336": ("streamed", choice.MODEL),
     "16x4096x14336": ("streamed", choice.MODEL),  # reads B once, in large boxes
     "8x4096x14336": ("few_vectors", choice.PREFERRED),
-    "64x64x64": ("warp_parallel", choice.MODEL),
+    "64x64x64": ("small_tiles", choice.PREFERRED),
     "64x64x999": ("shifted_tiles", choice.MODEL),  # rows that begin anywhere
     "200x200x1000": ("small_tiles", choice.PREFERRED),
 }

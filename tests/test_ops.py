@@ -36,7 +36,7 @@ def test_the_fastest_stage_that_supports_the_problem_is_chosen():
     assert ops.choose("gemm", GemmProblem(m=6400, n=6400, k=999, dtype="bf16"), 90).name == "realigned"
     assert ops.choose("gemm", GemmProblem(m=512, n=512, k=512, dtype="bf16"), 80).name == "cp_async"
     assert ops.choose("gemm", single, 90).name == "warp_parallel"
-    assert ops.choose("gemm", GemmProblem(m=300, n=300, k=999, dtype="fp32", out="fp32"), 90).name == "shifted_pipeline"
+    assert ops.choose("gemm", GemmProblem(m=300, n=300, k=999, dtype="fp32", out="fp32"), 90).name == "split_warp_tiles"
     large = GemmProblem(m=4559, n=14189, k=4714, dtype="fp32", out="fp32")
     assert ops.choose("gemm", large, 90).name == "realigned_pipeline"
     assert ops.choose("gemm", GemmProblem(m=8, n=300, k=999, dtype="fp32", out="fp32"), 90).name == "few_vectors"
@@ -115,7 +115,7 @@ def test_a_problem_in_no_table_gets_the_stage_of_the_measured_one_it_is_like(pro
         ("1024x1024x512", "fitted_pipeline"),  # half of the device would have no tile of 128 rows and columns
         ("2048x2048x8", "short_k"),  # most of it is to store C
         ("2048x2048x24", "vectorized"),
-        ("300x300x999", "shifted_pipeline"),  # copies of rows would take as long
+        ("300x300x999", "split_warp_tiles"),  # copies of rows would take as long
     ],
 )
 def test_products_of_fp32_get_the_stage_whose_tiles_take_the_least_time(problem, expected):
@@ -130,7 +130,7 @@ def test_few_rows_or_columns_get_the_stage_that_reads_the_large_operand_once(sha
         problem = GemmProblem.parse(f"{shape},dtype={dtype},out={dtype},layout={layout}")
         chosen = ops.choose("gemm", problem, 90, device="NVIDIA H200").name
         if dtype == "fp32" and (problem.k % 4 or layout == "nn"):  # rows that begin anywhere, or columns of B
-            assert chosen in ("few_vectors", "split_tiles", "shifted_pipeline", "fitted_pipeline")
+            assert chosen in ("thread_columns", "few_vectors", "split_tiles", "shifted_pipeline", "fitted_pipeline")
         elif shape == "8192x16x8192":
             assert chosen == "few_vectors" or (dtype != "fp32" and chosen == "streamed")
         else:
@@ -153,10 +153,10 @@ def test_the_limits_of_a_grid_are_those_that_a_launch_is_checked_against():
 @pytest.mark.parametrize(
     ("problem", "refused", "chosen"),
     [
-        (GemmProblem(m=9_000_000, n=24, k=7), "split_tiles", "few_vectors"),
+        (GemmProblem(m=9_000_000, n=24, k=7), "split_tiles", "small_tiles"),
         (GemmProblem(m=9_000_000, n=24, k=7, dtype="fp32"), "warp_tiles", "split_warp_tiles"),
-        (GemmProblem(m=24, n=9_000_000, k=7), "naive", "few_vectors"),
-        (GemmProblem(m=9_000_000, n=24, k=8), "cp_async", "fitted_tiles"),
+        (GemmProblem(m=24, n=9_000_000, k=7), "naive", "small_tiles"),
+        (GemmProblem(m=9_000_000, n=24, k=8), "cp_async", "persistent"),
         (ScaledGemmProblem(m=9_000_000, n=8, k=16), "naive", "promoted_sums"),
     ],
     ids=str,

@@ -52,9 +52,9 @@ SHIFTED = 6
 SPLIT_K, SPLIT_DEEP = 16, 4
 """k of a k-tile of `split_warp_tiles`, and how many of them it has in shared memory."""
 
-CLUSTERS = {1: MULTIPROCESSORS, 2: 66, 3: 38, 4: 30, 5: 22, 6: 18, 7: 16, 8: 14}
+CLUSTERS = {1: MULTIPROCESSORS, 2: 66, 3: 38, 4: 30, 5: 22, 6: 16, 7: 15, 8: 14}
 """Clusters of so many blocks that run at once, one block a multiprocessor. A cluster has to lie in one of some eight
-groups of 14 to 18 multiprocessors; chips differ, and this is the least of two. Of 32 clusters of four, two run after
+groups of 14 to 18 multiprocessors; chips differ, and this is the least of three. Of 32 clusters of four, two run after
 the others: 204 us for 4024x24x12272 with four blocks a tile, 138 with three (`fitted_pipeline`, H100)."""
 
 
@@ -173,7 +173,7 @@ def split_cycles(m: int, n: int, k: int, shape: Shape, parts: int) -> float:
     resident = min(SHARED_BYTES // split_bytes(shape), 65536 // (threads * registers), 16)
     if parts > 1:
         resident = min(resident, at_once(blocks, parts))
-    waves, rest = divmod(blocks, MULTIPROCESSORS * resident)
+    waves, rest = divmod(blocks, _run_at_once(parts, resident))
     one = ceil_div(ceil_div(k, SPLIT_K), parts) * SPLIT_K * (rows * columns / 128 * 1.08 + (rows + columns) * 0.16)
     cycles = 0.0
     last = min(resident, at_once(rest, parts)) if parts > 1 else ceil_div(rest, MULTIPROCESSORS)
