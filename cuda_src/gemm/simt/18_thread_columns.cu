@@ -62,7 +62,6 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, RE
     gemm_thread_columns(const IN* __restrict__ A, const IN* __restrict__ B, OUT* __restrict__ C, int M, int N,
                         int K, int lda, int ldb, int ldc) {
   __shared__ float held[GROUPS][SHARE][VECTORS][WIDTH];
-  if constexpr (SPLIT > 1) cluster_started();
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, rank = cluster_rank_of<SPLIT>();
   const int group = warp / SHARE, member = warp % SHARE;
   const int block_n = blockIdx.x / SPLIT * GROUPS * WIDTH, n = block_n + group * WIDTH + lane * COLUMNS;
