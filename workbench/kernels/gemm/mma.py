@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from ...model.dtypes import dtype_of
-from ...model.launch import Launch, ceil_div
+from ...model.arrays import Array
+from ...model.dtypes import FP32, dtype_of
+from ...model.launch import Launch, Plan, ceil_div
 from . import tiling
 from .operation import DEEP, GEMM, ODD_C, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, half_only, tensor_maps
@@ -144,6 +146,11 @@ def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     edge_cases=_EDGE_CASES,
 )
 def small_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return _small_launch(p, size)
+
+
+def _small_launch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    """Blocks for every tile, SPLIT each."""
     m, n, k, split, pad = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], size["SPLIT"], 8
     b_bytes = 2 * (n * (k + pad) if p.layout == "nt" else k * (n + pad))
     shared = max(size["STAGES"] * (2 * m * (k + pad) + b_bytes), 4 * m * (n + pad))  # sums lie where k-tiles were
@@ -202,3 +209,41 @@ def shifted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         shared_bytes=tiling.spread(blocks, split, shared),
         cluster=(split, 1, 1),
     )
+
+
+def _last_block(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    (m, n, warps_m, warps_n), k, split, clusters = tiling.shared_again(p)
+    shape = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "WARPS_M": warps_m, "WARPS_N": warps_n}
+    return {**_small_tiles(p, size), **shape, "SPLIT": split, "PARTS": clusters}
+
+
+@GEMM.stage(
+    "last_block",
+    parent="small_tiles",
+    source="gemm/mma/06_last_block.cu",
+    idea="for few tiles and a long k: several clusters split k, and the last block adds up what they left in memory",
+    supports=half_only,
+    parameters={"DEEP": 4},
+    sizes=_last_block,
+    architecture=90,
+    edge_cases=(
+        *_EDGE_CASES,
+        GemmProblem(m=40, n=20, k=64 * 8 * 8 + 1, dtype="bf16"),
+        GemmProblem(m=3, n=70, k=64 * 8 * 12, dtype="fp16", out="fp16", layout="nn", pad_c=1),
+        GemmProblem(m=20, n=20, k=1500, dtype="bf16", out="bf16", pad_a=1),  # blocks alone, of 16 parts
+        GemmProblem(m=130, n=129, k=2504, dtype="bf16", pad_a=1),  # pairs
+        GemmProblem(m=70, n=129, k=4097, dtype="fp16", pad_c=1),  # tall tiles
+    ),
+)
+def last_block(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    alone, parts, elements = _small_launch(p, size), size["PARTS"], size["BLOCK_M"] * size["BLOCK_N"]
+    tiles_of_c = alone.grid[0] // size["SPLIT"]
+    launch = replace(
+        alone,
+        kernel="gemm_last_block",
+        grid=(alone.grid[0] * parts, 1, 1),
+        args=("A", "B", "C", "partial", "counters", *scalars(p)),
+    )
+    partial = Array((tiles_of_c * parts, elements), FP32, output=True)
+    counters = Array((alone.grid[0],), FP32, output=True, zero=True)  # 4 bytes each
+    return Plan((launch,), scratch={"partial": partial, "counters": counters})

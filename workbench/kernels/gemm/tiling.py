@@ -15,6 +15,9 @@ from .problem import SHARED_BYTES, GemmProblem
 Shape = tuple[int, int, int, int]
 """Rows and columns of a tile, then how they are shared out: warps along each, or elements of a thread along each."""
 
+MOST_CLUSTERS, LEAST_SHARED = 16, 2
+"""Clusters that share a tile of `last_block`, and k-tiles of each of their blocks."""
+
 MOST_KEPT = 4096
 """Choices that are remembered: a first call asks for the same one several times."""
 
@@ -75,6 +78,11 @@ def small(p: GemmProblem) -> tuple[Shape, int, int]:
     return _small(p.m, p.n, p.k, pieces(p))
 
 
+def shared_again(p: GemmProblem) -> tuple[Shape, int, int, int]:
+    """A tile of `last_block`, its k-tile, the blocks of a cluster that shares it, and how many clusters do."""
+    return _shared_again(p.m, p.n, p.k, pieces(p))
+
+
 def shifted(p: GemmProblem) -> tuple[Shape, int, int]:
     """The same of `shifted_tiles`."""
     return _small(p.m, p.n, p.k, shifted_pieces(p))
@@ -100,10 +108,27 @@ def shifted_single(p: GemmProblem) -> tuple[Shape, int]:
     return _fitted(p.m, p.n, p.k, FITTED[1:])
 
 
+def _small_k(k: int, moved: tuple[int, int, int]) -> int:
+    """k of a k-tile of `small_tiles`."""
+    most = 32 if 1 in moved[:2] else 64  # single elements of a k-tile are in registers, all at once
+    return min(most, max(16, 1 << (k - 1).bit_length()))
+
+
+@lru_cache(MOST_KEPT)
+def _shared_again(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int, int]:
+    k_tile = _small_k(k, moved)
+    found = min(
+        (small_cycles(m, n, k, moved, shape, k_tile, parts, clusters), shape, parts, clusters)
+        for shape, parts in choices(m, n, ceil_div(k, k_tile), SMALL, (1, 2, 4, 8))
+        for clusters in range(1, MOST_CLUSTERS + 1)
+        if clusters == 1 or parts * clusters * LEAST_SHARED <= ceil_div(k, k_tile)
+    )
+    return found[1], k_tile, found[2], found[3]
+
+
 @lru_cache(MOST_KEPT)
 def _small(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int]:
-    most = 32 if 1 in moved[:2] else 64  # single elements of a k-tile are in registers, all at once
-    k_tile = min(most, max(16, 1 << (k - 1).bit_length()))
+    k_tile = _small_k(k, moved)
     found = min(
         (small_cycles(m, n, k, moved, shape, k_tile, parts), shape, parts)
         for shape, parts in choices(m, n, ceil_div(k, k_tile), SMALL, (1, 2, 4, 8))
@@ -151,16 +176,21 @@ def choices(
                 yield shape, parts
 
 
-def small_cycles(m: int, n: int, k: int, moved: tuple[int, int, int], shape: Shape, k_tile: int, parts: int) -> float:
+def small_cycles(
+    m: int, n: int, k: int, moved: tuple[int, int, int], shape: Shape, k_tile: int, parts: int, clusters: int = 1
+) -> float:
     """About how many cycles `small_tiles` takes, by times of 54 products with eight tiles each on an H200. With what
-    is chosen these take 1.02 times as long as with the best tile."""
+    is chosen these take 1.02 times as long as with the best tile. Where several `clusters` share a tile, their sums
+    go through memory; no time of that was known."""
     rows, columns = shape[:2]
-    rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns) * parts, _run_at_once(parts, 1))
+    rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns) * parts * clusters, _run_at_once(parts, 1))
     multiplied, loaded = rows * columns * k_tile / 450, (rows + columns) * k_tile * 2 / 15
     copied = (rows * k_tile / moved[0] + columns * k_tile / moved[1]) / 32 * 2.5
     waiting = 1300 if 1 in moved[:2] else 100  # for memory, where nothing else is to be done
-    iterations = ceil_div(ceil_div(k, k_tile), parts)
+    iterations = ceil_div(ceil_div(k, k_tile), parts * clusters)
     mainloop = iterations * max(waiting, rounds * max(multiplied, loaded, copied))
+    if clusters > 1:
+        mainloop += 2500 + 150 * clusters
     return mainloop + rounds * rows * columns / moved[2] / 1.8 + (2100 + 14 * parts if parts > 1 else 0)
 
 

@@ -122,14 +122,18 @@ def _split_tiles(p: GemmProblem, size: Sizes) -> Work:
     return _tiled(p, m, n, 32, parts, resident=2, kind=_kind(p, "two launches" if parts > 1 else ""))
 
 
-def _small_tiles(p: GemmProblem, size: Sizes) -> Work:
+def _small_tiles(p: GemmProblem, size: Sizes) -> Work | None:
+    """None of `last_block` where there is one part, and it does what `small_tiles` does."""
+    if size.get("PARTS") == 1:
+        return None
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     shared = size["STAGES"] * 2 * ((m + n) * k + 8 * (m + n))
     resident = min(MOST_RESIDENT, SHARED_BYTES // shared, 1024 // (32 * size["WARPS_M"] * size["WARPS_N"]))
     least = min(size["PIECE_A"], size["PIECE_B"])
     kind = _kind(p, "elements" if least == 1 else "", "clusters" if size["SPLIT"] > 1 else "")
     copies = m * k // size["PIECE_A"] + n * k // size["PIECE_B"]
-    return replace(_tiled(p, m, n, k, size["SPLIT"], resident=max(1, resident), kind=kind), loaded=16 * copies)
+    split = size["SPLIT"] * size.get("PARTS", 1)
+    return replace(_tiled(p, m, n, k, split, resident=max(1, resident), kind=kind), loaded=16 * copies)
 
 
 def _shifted_tiles(p: GemmProblem, size: Sizes) -> Work:
