@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
@@ -146,20 +145,20 @@ def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     edge_cases=_EDGE_CASES,
 )
 def small_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return _small_launch(p, size)
+    return _small_launch(p, size, "gemm_small_tiles", size["SPLIT"], ("A", "B", "C"))
 
 
-def _small_launch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    """Blocks for every tile, SPLIT each."""
+def _small_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, each: int, arrays: tuple[str, ...]) -> Launch:
+    """So many blocks for each tile, in clusters of SPLIT."""
     m, n, k, split, pad = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], size["SPLIT"], 8
     b_bytes = 2 * (n * (k + pad) if p.layout == "nt" else k * (n + pad))
     shared = max(size["STAGES"] * (2 * m * (k + pad) + b_bytes), 4 * m * (n + pad))  # sums lie where k-tiles were
-    blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
+    blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * each
     return Launch(
-        "gemm_small_tiles",
+        kernel,
         (blocks, 1, 1),
         (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
-        ("A", "B", "C", *scalars(p)),
+        (*arrays, *scalars(p)),
         shared_bytes=tiling.spread(blocks, split, shared),
         cluster=(split, 1, 1),
     )
@@ -236,14 +235,9 @@ def _last_block(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     ),
 )
 def last_block(p: GemmProblem, size: Mapping[str, int]) -> Plan:
-    alone, parts, elements = _small_launch(p, size), size["PARTS"], size["BLOCK_M"] * size["BLOCK_N"]
-    tiles_of_c = alone.grid[0] // size["SPLIT"]
-    launch = replace(
-        alone,
-        kernel="gemm_last_block",
-        grid=(alone.grid[0] * parts, 1, 1),
-        args=("A", "B", "C", "partial", "counters", *scalars(p)),
-    )
-    partial = Array((tiles_of_c * parts, elements), FP32, output=True)
-    counters = Array((alone.grid[0],), FP32, output=True, zero=True)  # 4 bytes each
+    parts, elements = size["PARTS"], size["BLOCK_M"] * size["BLOCK_N"]
+    arrays = ("A", "B", "C", "partial", "counters")
+    launch = _small_launch(p, size, "gemm_last_block", size["SPLIT"] * parts, arrays)
+    partial = Array((launch.grid[0] // size["SPLIT"], elements), FP32, output=True)
+    counters = Array((launch.grid[0] // parts,), FP32, output=True, zero=True)  # 4 bytes each
     return Plan((launch,), scratch={"partial": partial, "counters": counters})
