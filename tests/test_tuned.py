@@ -165,7 +165,7 @@ def test_what_was_found_is_not_used_where_it_cannot_be(table: Table) -> None:
     table.add(entry("deferred_epilogue"))
     odd = dataclasses.replace(PROBLEM, k=4095)  # rows that no tensor map takes
     assert chosen(odd).name == "realigned"
-    assert chosen(odd, architecture=80).name == "cp_async"
+    assert chosen(odd, architecture=80).name == "register_prefetch"
     assert chosen(architecture=80).name == "cp_async"
     outdated = entry("deferred_epilogue", parameters={"GROUP_M": 4, "A_PARAMETER_OF_OLD": 1})
     table.add(outdated)
@@ -174,9 +174,10 @@ def test_what_was_found_is_not_used_where_it_cannot_be(table: Table) -> None:
 
 def test_parameters_that_the_constraint_rules_out_for_a_problem_are_not_used(table: Table) -> None:
     class_of = GemmProblem(m=512, n=512, k=512, dtype="bf16", out="bf16", layout="nt")
-    table.add(entry("cp_async", problem=class_of, parameters={"BLOCK_M": 256, "BLOCK_N": 256}))
-    odd = dataclasses.replace(class_of, k=511)
-    assert chosen(odd, architecture=80) is stage("cp_async")
+    large = {"BLOCK_M": 256, "BLOCK_N": 256}
+    table.add(entry("cp_async", problem=class_of, parameters=large))
+    assert stage("cp_async").with_parameters(large).supports(class_of) is not None
+    assert chosen(class_of, architecture=80) is stage("cp_async")
 
 
 SHIPPED = [

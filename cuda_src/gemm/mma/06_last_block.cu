@@ -89,7 +89,8 @@ constexpr int C_PITCH = BLOCK_N + PAD;  // of sums
 // a block's part of a tile's pieces of PIECE_C sums, of those that C has: work(piece, row, column)
 template <class Work>
 __device__ __forceinline__ void each_piece(int rank, int rows, int columns, Work work) {
-  constexpr int ROW_PIECES = BLOCK_N / PIECE_C;
+  constexpr int ROW_PIECES = BLOCK_N / PIECE_C, AT_ONCE = SPLIT < 4 ? 4 / SPLIT : 1;
+#pragma unroll AT_ONCE
   for (int i = rank * THREADS + threadIdx.x; i < BLOCK_M * ROW_PIECES; i += SPLIT * THREADS) {
     const int row = i / ROW_PIECES, column = i % ROW_PIECES * PIECE_C;
     if (row < rows && column < columns) work(i, row, column);

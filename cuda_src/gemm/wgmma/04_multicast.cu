@@ -9,8 +9,8 @@
 // what it gains: the blocks read a third less from the L2, which is at its limit for large sizes.
 //
 // what limits it: the shared memory of a block receives as much as before, and two blocks have to free a
-// pipeline stage. an odd number of rows of tiles leaves a block without work in every column. where that is
-// more than is gained, SHARING is 1, and no blocks form a cluster.
+// pipeline stage. an odd number of rows of tiles leaves a block without work in every column. where that
+// costs a round, SHARING is 1, and no blocks form a cluster.
 
 #include "pipeline/load_compute_epilogue.cuh"
 #include "product.cuh"

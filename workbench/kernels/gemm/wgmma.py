@@ -10,7 +10,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Launch, Plan, ceil_div
+from ...model.launch import MULTIPROCESSORS, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import STREAMED_N
@@ -34,10 +34,6 @@ _WHOLE = GemmProblem(m=128 * 17, n=512, k=8)
 
 _TALLER = GemmProblem(m=256 * 12 + 1, n=264, k=8)
 """13 rows of pairs of tiles, which are walked as 7 and 6, and two columns of them."""
-
-
-ALONE = 16
-"""Rows of tiles from which the one that an odd number leaves over costs less than pairs gain."""
 
 
 _LEFT_OVER = tuple(GemmProblem(m=136, n=256 * tiles, k=64 * 6 + 8, seed=48) for tiles in (6, 8, 9))
@@ -181,10 +177,26 @@ def tma_store(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 
 def _pairs(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """Two blocks share columns of B, or none do where pairs would work on a whole row of tiles too many: with five rows
-    of tiles, `deferred_epilogue` took 152 us at 544x5888x8224 for three pairs of them (H100), and cuBLAS 84."""
+    """Two blocks share columns of B, or none do where the row of tiles that pairs have too many costs a round: with
+    five rows, `deferred_epilogue` took 152 us at 544x5888x8224 for three pairs of them (H100), and cuBLAS 84."""
+    rows, columns = ceil_div(p.m, size["BLOCK_M"]), ceil_div(p.n, size["BLOCK_N"])
+    alone, paired = (ceil_div(n * columns, MULTIPROCESSORS) for n in (rows, rows + rows % 2))
+    return {"SHARING": 1 if alone < paired else 2}
+
+
+def _pairs_of_parts(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """The same where blocks share what is left over: a row too many costs its share, and pairs gain less than that
+    below MOST_ALONE rows."""
     rows = ceil_div(p.m, size["BLOCK_M"])
-    return {"SHARING": 1 if rows % 2 and rows < ALONE else 2}
+    return {"SHARING": 1 if rows % 2 and rows < MOST_ALONE else 2}
+
+
+MOST_ALONE = 16
+"""Rows of tiles below which an odd number of them has no pairs in `stream_k`."""
+
+
+_ALONE = GemmProblem(m=8, n=256 * 66 + 8, k=8)
+"""One row of 67 tiles, of which pairs would be too many for one round."""
 
 
 @GEMM.stage(
@@ -196,7 +208,7 @@ def _pairs(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     space={"GROUP_M": GROUPS[:-1]},
     architecture=90,
     specific=True,
-    edge_cases=(*PADDED_C, _TALLER, *DEEP),
+    edge_cases=(*PADDED_C, _TALLER, _ALONE, *DEEP),
     sizes=_pairs,
 )
 def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -212,7 +224,7 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     space={"GROUP_M": GROUPS[:-1]},
     architecture=90,
     specific=True,
-    edge_cases=(*PADDED_C, _TALLER, *DEEP),
+    edge_cases=(*PADDED_C, _TALLER, _ALONE, *DEEP),
     sizes=_pairs,
 )
 def serpentine(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -228,7 +240,7 @@ def serpentine(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     space={"GROUP_M": GROUPS[:-1]},
     architecture=90,
     specific=True,
-    edge_cases=(*PADDED_C, _TALLER, *DEEP),
+    edge_cases=(*PADDED_C, _TALLER, _ALONE, *DEEP),
     sizes=_pairs,
 )
 def deferred_epilogue(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -239,7 +251,7 @@ def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     """To hand over parts of tiles takes as long as some 16 iterations. Fewer tiles than any device has multiprocessors
     are never shared out there, and always by the few blocks of the emulator."""
     tiles = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, size["BLOCK_N"])
-    return {"LEAST_GAIN": 0 if tiles <= 64 else 16, **_pairs(p, size)}
+    return {"LEAST_GAIN": 0 if tiles <= 64 else 16, **_pairs_of_parts(p, size)}
 
 
 @GEMM.stage(
