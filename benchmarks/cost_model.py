@@ -280,26 +280,24 @@ HOPELESS = 2.5
 TILES = 3
 """Of a stage with several, those are timed that should be the fastest."""
 
+ANY = 1 << 31
+"""Blocks that may share the tiles of `fitted_tiles`: more than it takes by itself are timed, too."""
+
 KINDS = tuple(name for name in random_problems.KINDS if name.startswith(OPERATION))
 
 
 def drawn(name: str, chosen: argparse.Namespace) -> Iterator[random_problems.Problem]:
     """The random products of a type: each call draws the same."""
-    import torch
-
-    rng = np.random.default_rng((chosen.seed, list(random_problems.KINDS).index(name)))
-    draw, dtype, _ = random_problems.KINDS[name]
-    given = random_problems.Draw(rng, torch, dtype)
-    while True:
-        yield draw(given)
+    draw = random_problems.drawer(name, chosen.seed)
+    return (draw() for _ in range(chosen.count))
 
 
-def candidates(product: random_problems.Problem) -> tuple[str, Iterator[str]]:
-    """The problem as text, and the stages that may be the fastest for it."""
+def candidates(product: random_problems.Problem) -> tuple[Any, Iterator[str]]:
+    """The problem, and the stages that may be the fastest for it."""
     found = ops.explain(ops.gemm, *product.arrays, **product.options)
     able = [c for c in found.candidates if c.refused is None and cost.work_of(GEMM, c.stage, found.problem)]
     least = min((c.us for c in able if c.us is not None), default=0.0)
-    return str(found.problem), (c.stage.name for c in able if c.us is None or c.us <= HOPELESS * least)
+    return found.problem, (c.stage.name for c in able if c.us is None or c.us <= HOPELESS * least)
 
 
 @cache
@@ -319,27 +317,18 @@ def _varying(name: str, problem: Any, tile: str) -> dict[str, int]:
 def tiles(name: str, problem: Any) -> list[str]:
     """Of a stage with several tiles, the one that it takes, and those that should be the fastest by the cycles that it
     chooses one by."""
-    p, k_tiles, sizes = problem, partial(ceil_div, problem.k), STAGES[name].sizes(problem)
+    p, sizes = problem, STAGES[name].sizes(problem)
+    found: Iterator[tuple[float, tuple[int, ...], int]]
     if name in ("fitted_tiles", "realigned"):
-        found = [
-            (tiling.wide_cycles(p.m, p.n, p.k, shape, parts), shape, parts)
-            for shape in tiling.WIDE
-            for parts in (1, 2, 4, 8)
-            if shape[1] // parts >= 16 and parts <= k_tiles(64)
-        ]
+        found = tiling.wide_choices(p.m, p.n, p.k, most=ANY)
     elif name in ("small_tiles", "shifted_tiles"):
-        moved, k_tile = (tiling.pieces if name == "small_tiles" else tiling.shifted_pieces)(p), sizes["BLOCK_K"]
-        found = [
-            (tiling.small_cycles(p.m, p.n, p.k, moved, shape, k_tile, parts), shape, parts)
-            for shape, parts in tiling.choices(p.m, p.n, k_tiles(k_tile), tiling.SMALL, (1, 2, 4, 8))
-        ]
+        moved = tiling.pieces(p) if name == "small_tiles" else tiling.shifted_pieces(p)
+        found = tiling.small_choices(p.m, p.n, p.k, moved)
     elif name == "split_warp_tiles":
-        every = tiling.choices(p.m, p.n, k_tiles(tiling.SPLIT_K), tiling.SPLIT, range(1, 9))
-        found = [(tiling.split_cycles(p.m, p.n, p.k, shape, parts), shape, parts) for shape, parts in every]
+        found = tiling.split_choices(p.m, p.n, p.k)
     elif name in ("fitted_pipeline", "shifted_pipeline"):
         shapes = tiling.FITTED if name == "fitted_pipeline" else tiling.FITTED[1:]
-        every = tiling.choices(p.m, p.n, k_tiles(tiling.FITTED_K), shapes, range(1, 8), least=64)
-        found = [(tiling.fitted_cycles(p.m, p.n, p.k, shape, parts), shape, parts) for shape, parts in every]
+        found = tiling.fitted_choices(p.m, p.n, p.k, shapes)
     else:
         return []
     taken = f"{sizes['BLOCK_M']}x{sizes['BLOCK_N']}/{sizes['SPLIT']}"
@@ -347,18 +336,17 @@ def tiles(name: str, problem: Any) -> list[str]:
     return list(dict.fromkeys((taken, *fastest)))
 
 
-def variants(product: random_problems.Problem) -> tuple[str, list[tuple[str, str]]]:
-    """The problem as text, and the stages that may be the fastest for it, each with its tiles where it has several."""
-    text, names = candidates(product)
-    problem = GEMM.problem.parse(text)
-    return text, [(name, tile) for name in names for tile in tiles(name, problem) or [""]]
+def variants(product: random_problems.Problem) -> tuple[Any, list[tuple[str, str]]]:
+    """The problem, and the stages that may be the fastest for it, each with its tiles where it has several."""
+    problem, names = candidates(product)
+    return problem, [(name, tile) for name in names for tile in tiles(name, problem) or [""]]
 
 
 def compile_part(name: str, chosen: argparse.Namespace, first: int, step: int) -> None:
     """Compile what a part of the random products needs."""
     import torch
 
-    for product in islice(drawn(name, chosen), first, chosen.count, step):
+    for product in islice(drawn(name, chosen), first, None, step):
         for variant in variants(product)[1]:
             with contextlib.suppress(ValueError, CompileError):  # it cannot be launched
                 alone(*variant).prepare(*product.arrays, **product.options)
@@ -367,7 +355,7 @@ def compile_part(name: str, chosen: argparse.Namespace, first: int, step: int) -
 
 def timed(product: random_problems.Problem, watch: random_problems.Stopwatch, tolerance: float) -> recorded.Record:
     """A row of the record: stages whose answer is wrong have no time."""
-    text, every = variants(product)
+    problem, every = variants(product)
     right, answer = {}, product.theirs()
     for variant in every:
         call = partial(alone(*variant), *product.arrays, **product.options)
@@ -381,7 +369,7 @@ def timed(product: random_problems.Problem, watch: random_problems.Stopwatch, to
             us.setdefault(name, {})[tile] = time
         else:
             us[name] = time
-    return {"problem": text, "torch_us": theirs, "us": us}
+    return {"problem": str(problem), "torch_us": theirs, "us": us}
 
 
 def measure(chosen: argparse.Namespace) -> None:
@@ -397,7 +385,7 @@ def measure(chosen: argparse.Namespace) -> None:
             for part in [pool.submit(compile_part, name, chosen, first, workers) for first in range(workers)]:
                 part.result()
             tolerance = random_problems.TOLERANCE[random_problems.KINDS[name][1]]
-            for number, product in enumerate(islice(drawn(name, chosen), chosen.count), 1):
+            for number, product in enumerate(drawn(name, chosen), 1):
                 card["rows"].append(timed(product, watch, tolerance))
                 torch.cuda.empty_cache()
                 if number % 50 == 0 or number == chosen.count:

@@ -175,6 +175,15 @@ KINDS: dict[str, tuple[Callable[[Draw], Problem], str, str]] = {
 """Of every kind of problem what draws it, the type of its arrays, and the library behind PyTorch's call."""
 
 
+def drawer(name: str, seed: int) -> Callable[[], Problem]:
+    """What draws problems of a kind, one after the other, the same ones of a seed."""
+    import torch
+
+    draw, dtype, _ = KINDS[name]
+    given = Draw(np.random.default_rng((seed, list(KINDS).index(name))), torch, dtype)
+    return lambda: draw(given)
+
+
 class Stopwatch:
     """Microseconds of a call on the device, cold."""
 
@@ -212,15 +221,14 @@ def measure(options: argparse.Namespace) -> None:
     run = recorded.begin(open_device("cuda").info(), "rows")
     run |= {"seed": options.seed, "torch": torch.__version__}
     watch = Stopwatch(torch)
-    for number, name in enumerate(KINDS):
+    for name, (_, dtype, _) in KINDS.items():
         if options.only and name not in options.only:
             continue
-        draw, dtype, _ = KINDS[name]
-        given = Draw(np.random.default_rng((options.seed, number)), torch, dtype)
+        draw = drawer(name, options.seed)
         for _ in range(options.count):
             row: dict[str, Any] = {"kind": name}
             try:
-                problem = draw(given)
+                problem = draw()
                 row["problem"], row["apart"] = problem.label, apart(torch, problem.ours(), problem.theirs())
                 if row["apart"] <= TOLERANCE[dtype]:
                     row["us"], row["theirs"] = watch.medians((problem.ours, problem.theirs))

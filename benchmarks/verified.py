@@ -116,8 +116,8 @@ def measure(chosen: argparse.Namespace) -> None:
     asked_for = chosen.only or registry.operations()
     so_far = {spec: count for spec, count in problems(record).items() if spec.partition(":")[0] in asked_for}
     missing = {spec: chosen.problems - count for spec, count in so_far.items() if count < chosen.problems}
-    for _ in range(TURNS):
-        jobs += [partial(keep, spec, -(-missing[spec] // TURNS)) for spec in sorted(missing, key=lambda s: -missing[s])]
+    first = sorted(missing, key=lambda spec: -missing[spec])
+    jobs += [partial(keep, spec, -(-missing[spec] // TURNS)) for spec in first] * TURNS
     with concurrent.futures.ThreadPoolExecutor(chosen.processes) as pool:
         for number, _ in enumerate(pool.map(work, jobs)):
             if number % 20 == 0:

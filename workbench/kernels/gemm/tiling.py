@@ -128,38 +128,53 @@ def _shared_again(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[
 
 @lru_cache(MOST_KEPT)
 def _small(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int]:
-    k_tile = _small_k(k, moved)
-    found = min(
-        (small_cycles(m, n, k, moved, shape, k_tile, parts), shape, parts)
-        for shape, parts in choices(m, n, ceil_div(k, k_tile), SMALL, (1, 2, 4, 8))
-    )
-    return found[1], k_tile, found[2]
+    _, shape, parts = min(small_choices(m, n, k, moved))
+    return shape, _small_k(k, moved), parts
 
 
 @lru_cache(MOST_KEPT)
 def _split(m: int, n: int, k: int) -> tuple[Shape, int]:
-    every = choices(m, n, ceil_div(k, SPLIT_K), SPLIT, range(1, 9))
-    return min((split_cycles(m, n, k, shape, parts), shape, parts) for shape, parts in every)[1:]
+    return min(split_choices(m, n, k))[1:]
 
 
 @lru_cache(MOST_KEPT)
 def _fitted(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> tuple[Shape, int]:
-    every = choices(m, n, ceil_div(k, FITTED_K), shapes, range(1, 8), least=64)
-    return min((fitted_cycles(m, n, k, shape, parts), shape, parts) for shape, parts in every)[1:]
+    return min(fitted_choices(m, n, k, shapes))[1:]
 
 
 @lru_cache(MOST_KEPT)
 def _wide(m: int, n: int, k: int, most: int) -> tuple[int, int, int]:
-    every = [
-        (shape, parts)
-        for shape in WIDE
-        for parts in (1, 2, 4, 8)
-        if shape[1] // parts >= 16  # columns that a block stores
-        and (parts == 1 or ceil_div(m, shape[0]) * ceil_div(n, shape[1]) * parts <= most)
-        and parts <= ceil_div(k, 64)
-    ]
-    found = min((wide_cycles(m, n, k, shape, parts), number) for number, (shape, parts) in enumerate(every))[1]
-    return *every[found][0], every[found][1]
+    _, shape, parts = min(wide_choices(m, n, k, most), key=lambda choice: choice[0])  # the first of equals
+    return *shape, parts
+
+
+def small_choices(m: int, n: int, k: int, moved: tuple[int, int, int]) -> Iterator[tuple[float, Shape, int]]:
+    """The tiles of `small_tiles`, or of `shifted_tiles`: cycles, the shape, and blocks that share one."""
+    k_tile = _small_k(k, moved)
+    for shape, parts in choices(m, n, ceil_div(k, k_tile), SMALL, (1, 2, 4, 8)):
+        yield small_cycles(m, n, k, moved, shape, k_tile, parts), shape, parts
+
+
+def split_choices(m: int, n: int, k: int) -> Iterator[tuple[float, Shape, int]]:
+    """The same of `split_warp_tiles`."""
+    for shape, parts in choices(m, n, ceil_div(k, SPLIT_K), SPLIT, range(1, 9)):
+        yield split_cycles(m, n, k, shape, parts), shape, parts
+
+
+def fitted_choices(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> Iterator[tuple[float, Shape, int]]:
+    """The same of `fitted_pipeline`, or, with other shapes, of `shifted_pipeline`."""
+    for shape, parts in choices(m, n, ceil_div(k, FITTED_K), shapes, range(1, 8), least=64):
+        yield fitted_cycles(m, n, k, shape, parts), shape, parts
+
+
+def wide_choices(m: int, n: int, k: int, most: int) -> Iterator[tuple[float, tuple[int, int], int]]:
+    """The same of `fitted_tiles`: where blocks share a tile, they are at most so many."""
+    for shape in WIDE:
+        for parts in (1, 2, 4, 8):
+            blocks = ceil_div(m, shape[0]) * ceil_div(n, shape[1]) * parts
+            # a block stores 16 columns or more
+            if shape[1] // parts >= 16 and (parts == 1 or blocks <= most) and parts <= ceil_div(k, 64):
+                yield wide_cycles(m, n, k, shape, parts), shape, parts
 
 
 def choices(
