@@ -237,10 +237,12 @@ def _spread(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 
 def _shared(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """What its kernel is compiled for: how threads share rows, and whether blocks do."""
+    """What its kernel is compiled for: how threads share rows, and whether blocks do. A thread has no more vectors in
+    flight than its row has for it."""
     chosen = _spread(p, size)
     blocks = chosen.pop("BLOCKS")
-    more = {"SHARED": int(blocks > 1), "IN_FLIGHT": _loads(p, size), "READ_ONCE": _read_once(p)}
+    most = ceil_div(ceil_div(_vectors(p), blocks), chosen["GROUP"])
+    more = {"SHARED": int(blocks > 1), "IN_FLIGHT": min(most, _loads(p, size)), "READ_ONCE": _read_once(p)}
     return {**chosen, **more, **_even(p)}
 
 

@@ -425,11 +425,13 @@ def loads(p: RowProblem, size: Mapping[str, int]) -> int:
 
 
 def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> dict[str, int]:
-    """With the blocks that fit on a multiprocessor. The registers that a thread needs are an estimate from above."""
+    """With the blocks that fit on a multiprocessor. The registers that a thread needs are an estimate from above for
+    rows of whole vectors. Those of a next row that begins anywhere take three times as many until they are shifted."""
     of_vectors = 8 * chosen["VECTORS"]
+    of_next = of_vectors if groups.defines(p)["EVEN"] else 3 * of_vectors
     registers = 24 + of_vectors + 2 * chosen["VECTORS"] * groups.width(p) * sums
-    blocks = max(1, REGISTERS // (chosen["THREADS"] * (registers + fetch * of_vectors)))
-    ahead = chosen["THREADS"] * blocks * (registers + of_vectors) <= REGISTERS
+    blocks = max(1, REGISTERS // (chosen["THREADS"] * (registers + fetch * of_next)))
+    ahead = chosen["THREADS"] * blocks * (registers + of_next) <= REGISTERS
     return {**chosen, "RESIDENT": blocks, "AHEAD": int(ahead)}
 
 
