@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import random_calls
 import random_problems
 import recorded
 from tabulate import tabulate
@@ -283,16 +284,16 @@ TILES = 3
 ANY = 1 << 31
 """Blocks that may share the tiles of `fitted_tiles`: more than it takes by itself are timed, too."""
 
-KINDS = tuple(name for name in random_problems.KINDS if name.startswith(OPERATION))
+KINDS = tuple(name for name in random_calls.KINDS if name.startswith(f"{OPERATION}-"))
 
 
-def drawn(name: str, chosen: argparse.Namespace) -> Iterator[random_problems.Problem]:
+def drawn(name: str, chosen: argparse.Namespace) -> Iterator[random_calls.Problem]:
     """The random products of a type: each call draws the same."""
-    draw = random_problems.drawer(name, chosen.seed)
+    draw = random_calls.drawer(name, chosen.seed)
     return (draw() for _ in range(chosen.count))
 
 
-def candidates(product: random_problems.Problem) -> tuple[Any, Iterator[str]]:
+def candidates(product: random_calls.Problem) -> tuple[Any, Iterator[str]]:
     """The problem, and the stages that may be the fastest for it."""
     found = ops.explain(ops.gemm, *product.arrays, **product.options)
     able = [c for c in found.candidates if c.refused is None and cost.work_of(GEMM, c.stage, found.problem)]
@@ -336,7 +337,7 @@ def tiles(name: str, problem: Any) -> list[str]:
     return list(dict.fromkeys((taken, *fastest)))
 
 
-def variants(product: random_problems.Problem) -> tuple[Any, list[tuple[str, str]]]:
+def variants(product: random_calls.Problem) -> tuple[Any, list[tuple[str, str]]]:
     """The problem, and the stages that may be the fastest for it, each with its tiles where it has several."""
     problem, names = candidates(product)
     return problem, [(name, tile) for name in names for tile in tiles(name, problem) or [""]]
@@ -353,7 +354,7 @@ def compile_part(name: str, chosen: argparse.Namespace, first: int, step: int) -
         torch.cuda.empty_cache()  # other processes share the device
 
 
-def timed(product: random_problems.Problem, watch: random_problems.Stopwatch, tolerance: float) -> recorded.Record:
+def timed(product: random_calls.Problem, watch: random_problems.Stopwatch, tolerance: float) -> recorded.Record:
     """A row of the record: stages whose answer is wrong have no time."""
     problem, every = variants(product)
     right, answer = {}, product.theirs()
@@ -384,7 +385,7 @@ def measure(chosen: argparse.Namespace) -> None:
         for name in chosen.only or KINDS:
             for part in [pool.submit(compile_part, name, chosen, first, workers) for first in range(workers)]:
                 part.result()
-            tolerance = random_problems.TOLERANCE[random_problems.KINDS[name][1]]
+            tolerance = random_problems.TOLERANCE[random_calls.KINDS[name][1]]
             for number, product in enumerate(drawn(name, chosen), 1):
                 card["rows"].append(timed(product, watch, tolerance))
                 torch.cuda.empty_cache()

@@ -14,186 +14,39 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import recorded
+from random_calls import KINDS, Call, drawer
 from tabulate import tabulate
 
-from workbench import ops
 from workbench.devices import open_device
 
 RECORD = Path(__file__).parents[1] / "reports/random-problems.json"
-SAMPLES, FLUSHED_BYTES = 7, 1 << 28
-"""Of a call, cold; what is written before each of them."""
+SAMPLES, FLUSHED_BYTES, WAIT = 7, 1 << 28, 1_500_000
+"""Of a call, cold; what is written before each of them; cycles that the device waits after that, about 0.8 ms: for
+longer than a library written in Python takes to enqueue its kernels."""
 
 TOLERANCE = {"bfloat16": 0.02, "float16": 0.005, "float32": 1e-4}
 """Largest distance of two answers of a type, of the norm of the library's."""
 
-Call = Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A call of ours, and one of a library for the same arrays."""
-
-    label: str
-    function: Any
-    arrays: tuple[Any, ...]
-    theirs: Call
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def ours(self) -> Any:
-        """The answer; of attention without the logarithms."""
-        found = self.function(*self.arrays, **self.options)
-        return found[0] if isinstance(found, tuple) else found
-
-    def chosen(self) -> dict[str, Any]:
-        """Which stage solves it, what it is asked, and the microseconds that are predicted, if any are."""
-        found = ops.explain(self.function, *self.arrays, **self.options)
-        return {"stage": found.stage.name, "asked": str(found.problem), "predicted": found.us}
-
-
-class Draw:
-    """Random extents and arrays of one type."""
-
-    def __init__(self, rng: np.random.Generator, torch: Any, dtype: str) -> None:
-        self.rng, self.torch, self.dtype = rng, torch, getattr(torch, dtype)
-
-    def extent(self, most: int, least: int = 1) -> int:
-        found = int(np.exp(self.rng.uniform(np.log(least), np.log(most + 1))))
-        return found if self.rng.random() < 1 / 3 or found < 8 else found // 8 * 8
-
-    def matrix(self, rows: int, columns: int) -> Any:
-        gap = int(self.rng.integers(1, 9)) * 8 if self.rng.random() < 1 / 3 else 0
-        return self.torch.randn(rows, columns + gap, device="cuda", dtype=self.dtype)[:, :columns]
-
-    def array(self, *shape: int) -> Any:
-        return self.torch.randn(*shape, device="cuda", dtype=self.dtype)
-
-
-def product(d: Draw) -> Problem:
-    """A matrix product: extents from 1 to 16384, nn or nt."""
-    m, n, k = (d.extent(16384) for _ in "mnk")
-    nt = bool(d.rng.random() < 0.5)
-    a, b = d.matrix(m, k), d.matrix(*((n, k) if nt else (k, n)))
-    label = f"{m}x{n}x{k} {'nt' if nt else 'nn'}{' padded' if a.stride(0) > k or b.stride(0) > b.shape[1] else ''}"
-    return Problem(label, ops.gemm, (a, b), lambda: d.torch.matmul(a, b.T if nt else b), {"trans_b": nt})
-
-
-def matvec(d: Draw) -> Problem:
-    n, k = d.extent(1 << 17), d.extent(1 << 15)
-    x, w = d.array(k), d.array(n, k)
-    return Problem(f"{n}x{k}", ops.matvec, (x, w), lambda: d.torch.mv(w, x))
-
-
-def rows(d: Draw) -> tuple[int, int]:
-    """Of a matrix of at most 2^27 elements."""
-    columns = d.extent(1 << 17, 16)
-    return d.extent(max(1, min(1 << 17, (1 << 27) // columns))), columns
-
-
-def softmax(d: Draw) -> Problem:
-    r, c = rows(d)
-    x = d.array(r, c)
-    return Problem(f"{r}x{c}", ops.softmax, (x,), lambda: d.torch.softmax(x, -1))
-
-
-def rms_norm(d: Draw) -> Problem:
-    r, c = rows(d)
-    x, w = d.array(r, c), d.array(c)
-    call = d.torch.nn.functional.rms_norm
-    return Problem(f"{r}x{c}", ops.rms_norm, (x, w), lambda: call(x, (c,), w, 1e-6), {"eps": 1e-6})
-
-
-def layer_norm(d: Draw) -> Problem:
-    r, c = rows(d)
-    x, w, b = d.array(r, c), d.array(c), d.array(c)
-    call = d.torch.nn.functional.layer_norm
-    return Problem(f"{r}x{c}", ops.layer_norm, (x, w, b), lambda: call(x, (c,), w, b, 1e-5), {"eps": 1e-5})
-
-
-def transpose(d: Draw) -> Problem:
-    r, c = rows(d)
-    x = d.array(r, c)
-    copied = d.torch.contiguous_format  # of a single row or column contiguous() would copy nothing
-    return Problem(f"{r}x{c}", ops.transpose, (x,), lambda: x.T.clone(memory_format=copied))
-
-
-def scan(d: Draw) -> Problem:
-    r, c = rows(d)
-    x = d.array(r, c).abs()
-    return Problem(f"{r}x{c}", ops.scan, (x,), lambda: x.cumsum(-1))
-
-
-def attention(d: Draw) -> Problem:
-    """Self-attention, so that PyTorch's mask is ours."""
-    dim = int(d.rng.choice((64, 128)))
-    length = d.extent(8192, 16)
-    heads = d.extent(32)
-    batch = d.extent(max(1, min(64, (1 << 25) // (length * heads * dim))))
-    causal = bool(d.rng.random() < 0.5)
-    q, k, v = (d.array(batch, heads, length, dim) for _ in "qkv")
-    call = d.torch.nn.functional.scaled_dot_product_attention
-    label = f"b{batch} h{heads} s{length} d{dim}{' causal' if causal else ''}"
-    return Problem(label, ops.attention, (q, k, v), lambda: call(q, k, v, is_causal=causal), {"causal": causal})
-
-
-def conv2d(d: Draw) -> Problem:
-    taps, stride = int(d.rng.choice((1, 3, 5))), int(d.rng.choice((1, 1, 2)))
-    extent, channels, filters = d.extent(128, 7), d.extent(512, 8), d.extent(512, 8)
-    images = d.extent(max(1, min(64, (1 << 26) // (extent * extent * max(channels, filters)))))
-    x, f = d.array(images, extent, extent, channels), d.array(filters, taps, taps, channels)
-    named, pad = (x.permute(0, 3, 1, 2), f.permute(0, 3, 1, 2)), taps // 2
-    call = d.torch.nn.functional.conv2d
-    return Problem(
-        f"n{images} c{channels} {extent}x{extent} k{filters} {taps}x{taps} stride {stride}",
-        ops.conv2d,
-        (x, f),
-        lambda: call(*named, stride=stride, padding=pad).permute(0, 2, 3, 1),
-        {"stride": stride, "padding": pad},
-    )
-
-
-KINDS: dict[str, tuple[Callable[[Draw], Problem], str, str]] = {
-    "gemm-bf16": (product, "bfloat16", "cuBLAS"),
-    "gemm-fp16": (product, "float16", "cuBLAS"),
-    "gemm-fp32": (product, "float32", "cuBLAS, without TF32"),
-    "matvec-bf16": (matvec, "bfloat16", "cuBLAS"),
-    "matvec-fp32": (matvec, "float32", "cuBLAS"),
-    "softmax": (softmax, "bfloat16", "PyTorch"),
-    "rms_norm": (rms_norm, "bfloat16", "PyTorch"),
-    "layer_norm": (layer_norm, "bfloat16", "PyTorch"),
-    "transpose": (transpose, "bfloat16", "PyTorch"),
-    "scan": (scan, "float32", "CUB"),
-    "attention": (attention, "bfloat16", "PyTorch's choice of cuDNN and FlashAttention-2"),
-    "conv2d": (conv2d, "bfloat16", "cuDNN"),
-}
-"""Of every kind of problem what draws it, the type of its arrays, and the library behind PyTorch's call."""
-
-
-def drawer(name: str, seed: int) -> Callable[[], Problem]:
-    """What draws problems of a kind, one after the other, the same ones of a seed."""
-    import torch
-
-    draw, dtype, _ = KINDS[name]
-    given = Draw(np.random.default_rng((seed, list(KINDS).index(name))), torch, dtype)
-    return lambda: draw(given)
-
 
 class Stopwatch:
-    """Microseconds of a call on the device, cold."""
+    """Microseconds of a call on the device, cold. Before each call it writes `flushed_bytes` and waits `wait` cycles:
+    together for longer than the host takes to enqueue the call."""
 
-    def __init__(self, torch: Any, flushed_bytes: int = FLUSHED_BYTES) -> None:
-        self.torch = torch
+    def __init__(self, torch: Any, flushed_bytes: int = FLUSHED_BYTES, wait: int = 0) -> None:
+        self.torch, self.wait = torch, wait
         self.flushed = torch.empty(flushed_bytes, dtype=torch.uint8, device="cuda")
 
     def sample(self, call: Call) -> float:
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.flushed.fill_(0)  # takes longer than the host does for the call: nothing waits for that
+        self.flushed.fill_(0)
+        if self.wait:
+            self.torch.cuda._sleep(self.wait)
         begin.record()
         call()
         end.record()
@@ -213,6 +66,12 @@ def apart(torch: Any, ours: Any, theirs: Any) -> float:
     return float(torch.linalg.vector_norm(ours - theirs).item() / size)
 
 
+def farthest(torch: Any, ours: Any, theirs: Any) -> float:
+    """The same of two calls, whose answers may be several arrays: those that both have, in the same order."""
+    pairs = zip(*(found if isinstance(found, tuple | list) else (found,) for found in (ours, theirs)), strict=False)
+    return float(np.max([apart(torch, *pair) for pair in pairs]))  # NaN, where there is one
+
+
 def measure(options: argparse.Namespace) -> None:
     """Fill the record."""
     import torch
@@ -220,7 +79,7 @@ def measure(options: argparse.Namespace) -> None:
     torch.backends.cudnn.benchmark = True
     run = recorded.begin(open_device("cuda").info(), "rows")
     run |= {"seed": options.seed, "torch": torch.__version__}
-    watch = Stopwatch(torch)
+    watch = Stopwatch(torch, wait=WAIT)
     for name, (_, dtype, _) in KINDS.items():
         if options.only and name not in options.only:
             continue
@@ -229,11 +88,12 @@ def measure(options: argparse.Namespace) -> None:
             row: dict[str, Any] = {"kind": name}
             try:
                 problem = draw()
-                row["problem"], row["apart"] = problem.label, apart(torch, problem.ours(), problem.theirs())
+                row["problem"] = problem.label
+                row["apart"] = farthest(torch, problem.ours(), problem.theirs())
                 if row["apart"] <= TOLERANCE[dtype]:
                     row["us"], row["theirs"] = watch.medians((problem.ours, problem.theirs))
                     row |= problem.chosen()
-            except (ValueError, torch.OutOfMemoryError) as error:
+            except (ValueError, ImportError, torch.OutOfMemoryError) as error:
                 row["refused"] = str(error).splitlines()[0]
             run["rows"].append(row)
             torch.cuda.empty_cache()

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import recorded
-from random_problems import SAMPLES, TOLERANCE, Call, Stopwatch, apart
+from random_calls import Call
+from random_problems import SAMPLES, TOLERANCE, Stopwatch, apart
 from tabulate import tabulate
 
 from workbench import ops

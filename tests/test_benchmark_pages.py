@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +12,7 @@ import conv2d_layers
 import gemm_limits
 import numpy as np
 import pytest
+import random_calls
 import random_problems
 import recorded
 import template
@@ -109,7 +111,7 @@ def test_random_extents_are_even_by_their_logarithm_and_a_third_of_them_odd() ->
     class Types:
         float32 = None
 
-    draw = random_problems.Draw(np.random.default_rng(0), Types, "float32")
+    draw = random_calls.Draw(np.random.default_rng(0), Types, "float32")
     found = np.array([draw.extent(16384) for _ in range(6000)])
     assert found.min() == 1 and 15000 < found.max() <= 16384
     assert abs((found < 128).mean() - 0.5) < 0.02  # the root of the largest
@@ -131,11 +133,36 @@ def test_a_wrong_answer_counts_as_wrong_and_not_as_fast() -> None:
 def test_a_random_problem_is_solved_by_the_stage_that_its_row_names(gpu: EmulatedGpu) -> None:
     rng = np.random.default_rng(0)
     q, k, v = (gpu.upload(rng.standard_normal((1, 1, 8, 64)).astype(np.float16)) for _ in "qkv")
-    problem = random_problems.Problem("b1", ops.attention, (q, k, v), lambda: None, {"causal": True})
-    assert gpu.download(problem.ours()).shape == (1, 1, 8, 64)
+    problem = random_calls.Problem("b1", ops.attention, (q, k, v), lambda: None, {"causal": True})
+    assert [gpu.download(found).shape for found in problem.ours()] == [(1, 1, 8, 64), (1, 1, 8)]
     found = problem.chosen()
     assert found["stage"] in {stage.name for stage in registry.operations()["attention"].stages}
     assert "rows=8,keys=8,dim=64,causal=true" in found["asked"] and found["predicted"] is None
+
+
+def test_every_operation_has_a_kind_of_random_problems() -> None:
+    assert {kind.partition("-")[0] for kind in random_calls.KINDS} == set(registry.operations())
+
+
+def test_a_random_call_is_beside_the_library_that_the_operation_declares(gpu: EmulatedGpu) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"y": gpu.upload(rng.random((3, 5), np.float32)), "dy": gpu.upload(rng.random((3, 5), np.float32))}
+    problem = random_calls.beside("PyTorch", "3x5", ops.softmax_backward, arrays)
+    (declared,) = (b for b in registry.operations()["softmax_backward"].baselines if b.name == "PyTorch")
+    assert isinstance(problem.theirs, partial) and problem.theirs.func is declared.call
+    assert problem.theirs.keywords == arrays and (problem.theirs.args[0].rows, problem.theirs.args[0].columns) == (3, 5)
+    assert gpu.download(problem.ours()).shape == (3, 5)
+    rows = {name: gpu.upload(np.ones((1, 70_000), np.float32)) for name in ("y", "dy")}
+    with pytest.raises(ValueError, match=r"^Liger: it takes rows of at most 65,536 elements"):
+        random_calls.beside("Liger", "1x70000", ops.softmax_backward, rows)
+
+
+def test_answers_of_several_arrays_are_as_far_apart_as_the_farthest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_problems, "apart", lambda torch, ours, theirs: abs(ours - theirs))
+    assert random_problems.farthest(None, 1.0, 1.5) == 0.5
+    assert random_problems.farthest(None, (1.0, 5.0), [1.0, 2.0]) == 3.0
+    assert random_problems.farthest(None, (1.0, 5.0), 3.0) == 2.0  # a library without the second output
+    assert np.isnan(random_problems.farthest(None, (float("nan"), 1.0), (1.0, 1.0)))
 
 
 def test_a_kind_that_is_measured_again_on_a_device_replaces_what_the_record_had_of_it() -> None:
