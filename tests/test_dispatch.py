@@ -24,7 +24,7 @@ from workbench.model import calls
 from workbench.model.array_specs import ArraySpec
 from workbench.model.calls import Call
 from workbench.model.dtypes import FP32
-from workbench.ops import dispatch
+from workbench.ops import dispatch, prepared
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT32 = np.dtype(np.float32)
@@ -352,10 +352,10 @@ def test_a_call_in_c_finds_scratch_that_is_left_zero_by_stream(gpu: EmulatedGpu)
     assert solve is not None
     x = gpu.upload(np.full(4, 7, np.float32))
     solve(x)
-    prepared = next(iter(solve.ready.values()))
+    found = next(iter(solve.ready.values()))
     asked: list[int] = []
-    zeroed = prepared._zeroed
-    prepared._zeroed = lambda stream: asked.append(stream) or zeroed(stream)
+    zeroed = found._zeroed
+    found._zeroed = lambda stream: asked.append(stream) or zeroed(stream)
     for stream, clears in ((5, 1), (6, 1), (5, 0)):
         gpu.stream, gpu.entered, before = stream, 0, gpu.log["clear"]
         assert [gpu.download(solve(x))[0] for _ in range(3)] == [7, 7, 7]
@@ -373,6 +373,26 @@ def test_a_handle_that_stands_for_a_stream_of_every_thread_has_scratch_for_each(
     thread.start()
     thread.join()
     assert gpu.log["clear"] == before + 1
+
+
+@pytest.mark.parametrize(("kept", "clears"), [(1 << 24, 1), (0, 4)])
+def test_inputs_that_are_left_out_are_zeros_that_are_kept_unless_they_are_many(
+    gpu: EmulatedGpu, rng, monkeypatch, kept: int, clears: int
+) -> None:
+    monkeypatch.setattr(prepared, "MOST_KEPT", kept)
+    x, b, c = (gpu.upload(rng.standard_normal((1, 5, 1, 16)).astype(ml_dtypes.bfloat16)) for _ in "xbc")
+    decays, zeros = gpu.upload(np.full((1, 5, 1), -0.5, np.float32)), gpu.upload(np.zeros((1, 1, 16, 16), np.float32))
+    right = [gpu.download(found) for found in ops.ssd(x, decays, b, c, zeros)]
+    ops.ssd(x, decays, b, c)
+    before, gpu.entered = gpu.log["clear"], 0
+    for _ in range(4):
+        found = ops.ssd(x, decays, b, c)
+        assert all(np.array_equal(gpu.download(ours), theirs) for ours, theirs in zip(found, right, strict=True))
+    assert (gpu.log["clear"] - before, gpu.entered) == (clears, 4)
+    # of a graph, which may run when the arrays are gone
+    gpu.captured, held = True, len(prepared._captured)
+    ops.ssd(x, decays, b, c)
+    assert len(prepared._captured) == held + 1
 
 
 def test_scratch_of_several_launches_is_of_one_call(gpu: EmulatedGpu) -> None:

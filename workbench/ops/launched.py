@@ -56,11 +56,8 @@ def ready_class(
     points = getattr(getattr(plan, "driver", None), "entry_points", None)
     if _launch is None or called is None or points is None:
         return None
-    others = between.dropped or between.prepared or between.left_out or between.started
-    arrays = () if others else tuple(between.scratch.values())
-    if between.launches > 1 and any(array.zero for array in arrays):
-        arrays = ()  # zero for one call alone
-    total = sum(-(-array.nbytes // 256) * 256 for array in arrays if not array.zero)
+    arrays = between.memory
+    total = sum(-(-nbytes // 256) * 256 for nbytes, zero in arrays if not zero)
     steps = tuple(
         (launch.kernel, launch.function, launch.grid, launch.block, launch.shared_bytes, _arguments(plan, number))
         for number, launch in enumerate(plan.launches)
@@ -75,8 +72,8 @@ def ready_class(
         tuple(spec.span for spec in results),
         collect,
         between.any,
-        tuple(array.nbytes for array in arrays),
-        tuple(int(array.zero) for array in arrays),
+        tuple(nbytes for nbytes, _ in arrays),
+        tuple(int(zero) for _, zero in arrays),
         bytes_recipe(total, device) if total else (tuple, ()),
         plan.driver.enter,
         plan.driver.failed,

@@ -23,8 +23,11 @@ which must live as long. The thread is 0 but where a stream's handle stands for 
 PER_THREAD = 2
 """The handle of the default stream that every thread has of its own, cudaStreamPerThread."""
 
+MOST_KEPT = 1 << 24
+"""Bytes of inputs left out that are kept on a stream, all zero: of more, memory is cleared at every call."""
+
 _captured: list[Any] = []
-"""Scratch of calls that were captured into graphs, which nobody tells when they go."""
+"""Memory of calls that were captured into graphs, which nobody tells when they go."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,17 @@ class Between:
     def any(self) -> bool:
         """Whether there are any."""
         return bool(self.scratch or self.dropped or self.prepared or self.left_out or self.started)
+
+    @property
+    def memory(self) -> tuple[tuple[int, bool], ...]:
+        """The bytes of each, and whether these are zero on a stream before and after every call: where they are memory
+        alone. None, where something is computed or copied, or where zeros are of one call alone, or many."""
+        of_one_call = self.launches > 1 and any(array.zero for array in self.scratch.values())
+        many = sum(array.nbytes for array in self.left_out.values()) > MOST_KEPT
+        if self.dropped or self.prepared or self.started or of_one_call or many:
+            return ()
+        scratch = [(array.nbytes, array.zero) for array in self.scratch.values()]
+        return (*scratch, *((array.nbytes, True) for array in self.left_out.values()))  # which nobody writes
 
 
 class Prepared:
@@ -163,8 +177,8 @@ class Prepared:
         for place, spec in between.started.items():
             kind.copy(kind.view(arrays[int(spec.source)], spec), results[place])
         kept = [self._scratch(name, array, stream) for name, array in between.scratch.items()]
-        kept += [kind.memory(array.nbytes, False) for array in between.dropped.values()]
-        kept += [kind.memory(array.nbytes, True) for array in between.left_out.values()]
+        kept += [self._memory(array.nbytes, False) for array in between.dropped.values()]
+        kept += [self._memory(array.nbytes, True) for array in between.left_out.values()]
         if between.prepared:
             given = {name: kind.host(kind.view(arrays[int(s.source)], s)) for name, s in between.inputs.items()}
             values = self.problem.prepare(given)
@@ -175,18 +189,20 @@ class Prepared:
     def _scratch(self, name: str, array: Array, stream: int) -> Any:
         """Memory for a scratch array: fresh, or, where it has to be zero, kept by stream.
 
-        What is captured into a graph may run beside the stream that it was captured from, and at any time later: it has
-        its own, cleared there and kept for good where the graph does not own it.
+        What is captured into a graph may run beside the stream that it was captured from: it has its own.
         """
-        if self._kind.capturing():
-            made = self._kind.memory(array.nbytes, array.zero)
-            if not self._kind.graph_owns_memory:
-                _captured.append(made)
-            return made
-        if not array.zero or self._between.launches > 1:
+        if not array.zero or self._between.launches > 1 or self._kind.capturing():
             # between the launches of a call another thread may launch on the same stream
-            return self._kind.memory(array.nbytes, array.zero)
+            return self._memory(array.nbytes, array.zero)
         return self._kept_zero(name, array, stream)[0]
+
+    def _memory(self, nbytes: int, zero: bool) -> Any:
+        """Fresh memory. A graph that it is captured into may run at any time later: it is kept for good where the graph
+        does not own it."""
+        made = self._kind.memory(nbytes, zero)
+        if self._kind.capturing() and not self._kind.graph_owns_memory:
+            _captured.append(made)
+        return made
 
     def _kept_zero(self, name: str, array: Array, stream: int) -> tuple[Any, Any]:
         """Memory that is zero before and after every call on a stream, and the stream."""
@@ -197,9 +213,10 @@ class Prepared:
         return _zero[key]
 
     def _zeroed(self, stream: int) -> tuple[tuple[int, ...], Any]:
-        """For the function in C++: the addresses of the scratch that has to be zero on a stream, and what must live as
-        long as it is used."""
-        kept = [self._kept_zero(name, a, stream) for name, a in self._between.scratch.items() if a.zero]
+        """For the function in C++: the addresses of the scratch that has to be zero on a stream and of inputs that were
+        left out, and what must live as long as they are used."""
+        zero = {name: a for name, a in self._between.scratch.items() if a.zero} | dict(self._between.left_out)
+        kept = [self._kept_zero(name, a, stream) for name, a in zero.items()]
         return tuple(self._kind.addresses([memory for memory, _ in kept])), kept
 
     def __repr__(self) -> str:
