@@ -60,6 +60,7 @@ SHARED: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {
     "fitted_pipeline": (BY_THREADS, tiling.FITTED),
     "shifted_pipeline": (BY_THREADS, tiling.FITTED),
     "fitted_tiles": ((), ()),
+    "flexible_tiles": ((), ()),
     "realigned": ((), ()),
 }
 """Of stages with several tiles, what says how one is shared out, for each of them."""
@@ -146,6 +147,8 @@ def _sizes(name: str, problem: Any, tile: str) -> dict[str, int]:
         names, shapes = SHARED[name]
         each = next((shape[2:] for shape in shapes if shape[:2] == (m, n)), ())
         sizes |= {"BLOCK_M": m, "BLOCK_N": n, "SPLIT": int(parts), **dict(zip(names, each, strict=True))}
+        if name == "flexible_tiles":
+            sizes["SWAPPED"] = int(tiling.is_swapped(m))
     return sizes
 
 
@@ -322,6 +325,8 @@ def tiles(name: str, problem: Any) -> list[str]:
     found: Iterator[tuple[float, tuple[int, ...], int]]
     if name in ("fitted_tiles", "realigned"):
         found = tiling.wide_choices(p.m, p.n, p.k, most=ANY)
+    elif name == "flexible_tiles":
+        found = tiling.flexible_choices(p.m, p.n, p.k, p.out == p.dtype, most=ANY)
     elif name in ("small_tiles", "shifted_tiles"):
         moved = tiling.pieces(p) if name == "small_tiles" else tiling.shifted_pieces(p)
         found = tiling.small_choices(p.m, p.n, p.k, moved)

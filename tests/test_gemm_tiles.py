@@ -34,3 +34,24 @@ def test_every_tile_of_shifted_pipeline(number, monkeypatch):
 def test_tiles_of_fitted_tiles_that_clusters_share_and_narrow_ones(tile, monkeypatch):
     monkeypatch.setattr(tiling, "wide", lambda p, most: tile)
     assert _right("fitted_tiles", k=64 * 9 + 16, n=136, layout="nn" if tile[1] == 64 else "nt", out="bf16")
+
+
+@pytest.mark.parametrize(
+    "tile",
+    [
+        *[(128, 176, 1), (192, 112, 1), (128, 96, 2), (192, 128, 4), (128, 16, 1)],
+        *[(144, 128, 1), (176, 192, 1), (96, 128, 2), (64, 192, 4), (256, 128, 8), (16, 128, 1)],  # as transposes
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_tiles_of_flexible_tiles_with_either_side_of_any_width(tile, layout, monkeypatch):
+    monkeypatch.setattr(tiling, "flexible", lambda p, most: tile)
+    assert _right("flexible_tiles", m=290, n=200, k=64 * 9 + 16, layout=layout, out="bf16")
+
+
+def test_a_tile_of_flexible_tiles_leaves_little_over():
+    assert tiling.flexible(GemmProblem(m=288, n=7680, k=12728, dtype="bf16", out="bf16"), 128) == (144, 128, 1)
+    assert tiling.flexible(GemmProblem(m=14688, n=184, k=1448, dtype="bf16", out="bf16"), 128) == (128, 192, 1)
+    # sums of fp32 are not transposed
+    assert not tiling.is_swapped(tiling.flexible(GemmProblem(m=288, n=7680, k=12728, dtype="bf16"), 128)[0])

@@ -232,6 +232,7 @@ def _last_block(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         GemmProblem(m=20, n=20, k=1500, dtype="bf16", out="bf16", pad_a=1),  # blocks alone, of 16 parts
         GemmProblem(m=130, n=129, k=2504, dtype="bf16", pad_a=1),  # pairs
         GemmProblem(m=70, n=129, k=4097, dtype="fp16", pad_c=1),  # tall tiles
+        GemmProblem(m=50, n=35, k=96, dtype="bf16", layout="nn"),  # threads that copy nothing of A
     ),
 )
 def last_block(p: GemmProblem, size: Mapping[str, int]) -> Plan:

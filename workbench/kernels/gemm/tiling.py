@@ -37,6 +37,13 @@ SPLIT: tuple[Shape, ...] = (
 WIDE: tuple[tuple[int, int], ...] = ((128, 256), (192, 128), (128, 128), (192, 64), (128, 64))
 """Rows and columns of the tiles of `fitted_tiles`."""
 
+HIGH: tuple[tuple[int, int], ...] = ((128, 256), (192, 176))
+"""Of the tiles of `flexible_tiles`: the side that consumers share, 64 for each, and the most of the other side. A
+thread has half as many sums as that."""
+
+FLEXIBLE = 16
+"""What the other side is a multiple of, and each part of it where blocks share a tile."""
+
 FITTED: tuple[Shape, ...] = (
     *((128, 128, 8, 16), (128, 64, 8, 8), (64, 128, 8, 8)),
     *((64, 64, 4, 8), (128, 32, 4, 8), (32, 128, 4, 8)),
@@ -91,6 +98,16 @@ def shifted(p: GemmProblem) -> tuple[Shape, int, int]:
 def wide(p: GemmProblem, most: int) -> tuple[int, int, int]:
     """Rows and columns of a tile of `fitted_tiles`, and blocks that share it: where they do, at most so many."""
     return _wide(p.m, p.n, p.k, most)
+
+
+def flexible(p: GemmProblem, most: int) -> tuple[int, int, int]:
+    """The same of `flexible_tiles`."""
+    return _flexible(p.m, p.n, p.k, p.out == p.dtype, most)
+
+
+def is_swapped(rows: int) -> bool:
+    """Whether a tile of `flexible_tiles` with so many rows of C is multiplied as its transpose."""
+    return rows not in dict(HIGH)
 
 
 def split(p: GemmProblem) -> tuple[Shape, int]:
@@ -148,6 +165,12 @@ def _wide(m: int, n: int, k: int, most: int) -> tuple[int, int, int]:
     return *shape, parts
 
 
+@lru_cache(MOST_KEPT)
+def _flexible(m: int, n: int, k: int, swaps: bool, most: int) -> tuple[int, int, int]:
+    _, shape, parts = min(flexible_choices(m, n, k, swaps, most), key=lambda choice: choice[0])
+    return *shape, parts
+
+
 def small_choices(m: int, n: int, k: int, moved: tuple[int, int, int]) -> Iterator[tuple[float, Shape, int]]:
     """The tiles of `small_tiles`, or of `shifted_tiles`: cycles, the shape, and blocks that share one."""
     k_tile = _small_k(k, moved)
@@ -175,6 +198,19 @@ def wide_choices(m: int, n: int, k: int, most: int) -> Iterator[tuple[float, tup
             # a block stores 16 columns or more
             if shape[1] // parts >= 16 and (parts == 1 or blocks <= most) and parts <= ceil_div(k, 64):
                 yield wide_cycles(m, n, k, shape, parts), shape, parts
+
+
+def flexible_choices(m: int, n: int, k: int, swaps: bool, most: int) -> Iterator[tuple[float, tuple[int, int], int]]:
+    """The same of `flexible_tiles`, whose tiles may have any number of columns or, where it `swaps`, of rows."""
+    for swapped in (False, True)[: 1 + swaps]:
+        along, across = (n, m) if swapped else (m, n)  # the sides of C that the sides of a tile divide
+        for high, widest in HIGH:
+            for wide in range(FLEXIBLE, min(widest, across + FLEXIBLE - 1) + 1, FLEXIBLE):
+                shape = (wide, high) if swapped else (high, wide)
+                for parts in (1, 2, 4, 8) if is_swapped(shape[0]) == swapped else ():
+                    blocks = ceil_div(along, high) * ceil_div(across, wide) * parts
+                    if wide % (parts * FLEXIBLE) == 0 and (parts == 1 or (blocks <= most and parts <= ceil_div(k, 64))):
+                        yield wide_cycles(along, across, k, (high, wide), parts), shape, parts
 
 
 def choices(

@@ -403,6 +403,49 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
 
 
+def _flexible(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    m, n, split = tiling.flexible(p, size["BLOCKS"])
+    return {"BLOCK_M": m, "BLOCK_N": n, "SPLIT": split, "SWAPPED": int(tiling.is_swapped(m))}
+
+
+@GEMM.stage(
+    "flexible_tiles",
+    parent="fitted_tiles",
+    source="gemm/wgmma/13_flexible_tiles.cu",
+    idea="one side of a tile is any multiple of 16: of rows, too, since a product may be computed as its transpose",
+    supports=tma_and_wgmma,
+    parameters={"BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
+    space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512)},
+    architecture=90,
+    specific=True,
+    edge_cases=(
+        *PADDED_C,
+        _TALL,
+        *DEEP,
+        GemmProblem(m=288, n=260, k=200, dtype="bf16", out="bf16"),  # as its transpose
+        GemmProblem(m=143, n=264, k=72, dtype="fp16", out="fp16", layout="nn", pad_c=1),
+        GemmProblem(m=270, n=184, k=136, dtype="bf16", out="bf16", layout="nn"),
+        GemmProblem(m=280, n=280, k=64 * 20, dtype="bf16", out="bf16", layout="nn"),  # shared by blocks
+    ),
+    sizes=_flexible,
+)
+def flexible_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    high, wide = (size["BLOCK_N"], size["BLOCK_M"]) if size["SWAPPED"] else (size["BLOCK_M"], size["BLOCK_N"])
+    row = 128 // dtype_of(p.out).itemsize  # elements that a warp stores of a row
+    while not size["SWAPPED"] and wide // size["SPLIT"] % row:
+        row //= 2
+    stored = max(64, row * dtype_of(p.out).itemsize)
+    return tile_launch(
+        p,
+        size,
+        "gemm_flexible_tiles",
+        size["SPLIT"],
+        consumers=high // 64,
+        promotion=128,
+        stored_bytes=stored,
+    )
+
+
 @GEMM.stage(
     "realigned",
     parent="fitted_tiles",
