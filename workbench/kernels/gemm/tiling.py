@@ -41,8 +41,9 @@ HIGH: tuple[tuple[int, int], ...] = ((128, 256), (192, 176))
 """Of the tiles of `flexible_tiles`: the side that consumers share, 64 for each, and the most of the other side. A
 thread has half as many sums as that."""
 
-FLEXIBLE = 16
-"""What the other side is a multiple of, and each part of it where blocks share a tile."""
+FLEXIBLE, NARROWEST = 16, 64
+"""What the other side is a multiple of, and each part of it where blocks share a tile; and the least of it where C has
+more: a wgmma of fewer columns takes as long, since it reads as much of the operand of 64 rows."""
 
 FITTED: tuple[Shape, ...] = (
     *((128, 128, 8, 16), (128, 64, 8, 8), (64, 128, 8, 8)),
@@ -205,7 +206,8 @@ def flexible_choices(m: int, n: int, k: int, swaps: bool, most: int) -> Iterator
     for swapped in (False, True)[: 1 + swaps]:
         along, across = (n, m) if swapped else (m, n)  # the sides of C that the sides of a tile divide
         for high, widest in HIGH:
-            for wide in range(FLEXIBLE, min(widest, across + FLEXIBLE - 1) + 1, FLEXIBLE):
+            most_wide = min(widest, ceil_div(across, FLEXIBLE) * FLEXIBLE)
+            for wide in range(min(NARROWEST, most_wide), most_wide + 1, FLEXIBLE):
                 shape = (wide, high) if swapped else (high, wide)
                 for parts in (1, 2, 4, 8) if is_swapped(shape[0]) == swapped else ():
                     blocks = ceil_div(along, high) * ceil_div(across, wide) * parts
