@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "race.hpp"
+#include "scheduler.hpp"
 #include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -499,6 +500,7 @@ void load(Warp& warp, const Instruction& instruction) {
   if (instruction.flags & kOrderMask) {
     race_observed(warp, S, address, bytes, Access::read);
     race_acquired(warp, S, address, instruction.flags, true);
+    may_give_way(warp, in_global(S, address[__builtin_ctz(warp.active)]));
   }
 }
 
@@ -550,8 +552,10 @@ void store(Warp& warp, const Instruction& instruction) {
     }
   }
   if (compared) race_stored(warp);
-  if (instruction.flags & kOrderMask)
+  if (instruction.flags & kOrderMask) {
     race_observed(warp, S, address, static_cast<uint32_t>(n) * sizeof(M), Access::write);
+    may_give_way(warp, in_global(S, address[__builtin_ctz(warp.active)]));
+  }
 }
 
 void nothing(Warp&, const Instruction&) {}

@@ -19,6 +19,11 @@ Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Acc
 Pattern resolve(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access,
                 uint8_t** pointer);
 
+// Whether an address means global memory, where spaces are told apart by it.
+inline bool in_global(Space space, uint64_t address) {
+  return space == Space::global || (space == Space::none && address >> 32 != kSharedWindow >> 32);
+}
+
 // Whether all of these shadow bytes say that memory has been written.
 bool all_written(const uint8_t* shadow, uint64_t bytes);
 
