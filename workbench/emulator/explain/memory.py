@@ -28,6 +28,11 @@ class MemoryHazards(Evidence):
                 f"the call stack overflows: a thread has {STACK_BYTES} bytes of it",
                 "see that the recursion ends; a loop needs no stack",
             )
+        if self.seen.space == "local" and self.seen.detail:
+            return (
+                f"{self.access} local memory of another thread, by a pointer that it has got from there",
+                "hand over the value, or keep it in shared memory",
+            )
         element, more = self.element()
         bytes_ = f"{self.seen.info} bytes" if self.seen.info > 0 else "memory"
         message = f"{self.access} {bytes_} at {element}" + (f": {more}" if more else "")
