@@ -155,8 +155,19 @@ def test_what_a_call_does_not_reach_is_refused() -> None:
         "{ .param .b64 a; st.param.b64 [a], 8; .param .b64 r; call (r), malloc, (a); } ret;",
         before=".extern .func (.param .b64 r) malloc(.param .b64 a);",
     )
-    with pytest.raises(UnsupportedInstruction, match="cannot call malloc"):
+    with pytest.raises(UnsupportedInstruction, match="cannot call malloc: kernels have no heap here"):
         load(text)
     with pytest.raises(LaunchError, match="local memory"):  # 4 KiB of stack a thread fit, 300 KiB of variables do not
         body = POINTERS.replace("Pair p = {i", "volatile char z[300000]; z[i] = 0; Pair p = {i")
         launch(body, "k", 10_000, 1024, [np.zeros(1024), np.zeros(1024, np.float32), None])
+
+
+def test_what_is_refused_in_a_header_is_named_at_the_line_of_the_kernel() -> None:
+    source = """
+extern "C" __global__ void k(cudaTextureObject_t texture, float* x) {
+    x[threadIdx.x] = tex2D<float>(texture, threadIdx.x, 0);
+}
+"""
+    with pytest.raises(UnsupportedInstruction, match=r"^kernel\.cu:3: .* the operation tex\.2d") as refused:
+        load(source)
+    assert refused.value.location.line == 3
