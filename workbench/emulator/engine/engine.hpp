@@ -305,7 +305,7 @@ enum class FaultKind : int32_t {
   mbarrier_init_fence,  // as mbarrier_not_visible, where only a fence is missing
   race_same_value,      // as race, of two stores of one value
   stores_pending,       // as exited_with_work, of bulk stores
-  loads_pending,        // as exited_with_work, of bulk loads to the block's own shared memory
+  loads_pending,        // as exited_with_work, of bulk loads to the block's own shared memory or from there
   registers_unlimited,  // setmaxnreg, where no limit is declared: it does nothing; address: its count
   incoherent_load,      // as a race, of a load through the read-only cache and a store that it need not see
   read_only_changed,    // the same, of a store that comes after the load for certain
