@@ -171,3 +171,24 @@ extern "C" __global__ void k(cudaTextureObject_t texture, float* x) {
     with pytest.raises(UnsupportedInstruction, match=r"^kernel\.cu:3: .* the operation tex\.2d") as refused:
         load(source)
     assert refused.value.location.line == 3
+
+
+def test_a_recursion_that_fills_the_stack_with_its_arrays_is_told_so() -> None:
+    source = """
+__device__ __noinline__ int deep(const int* x, int n) {
+    int own[16];
+    for (int i = 0; i < 16; ++i) own[i] = x[i] + n;
+    int below = n ? deep(x, n - 1) * 3 : 0;
+    return own[below & 15] + below;
+}
+extern "C" __global__ void k(const int* x, int* y, int n) { y[threadIdx.x] = deep(x, n); }
+"""
+    x, y = np.arange(16, dtype=np.int32), np.zeros(1, np.int32)
+    assert launch(source, "k", 1, 1, [x, y, 3]).ok
+    below = 0
+    for n in range(4):
+        below = 3 * below + (3 * below & 15) + n
+    assert y[0] == below
+    (finding,) = launch(source, "k", 1, 1, [x, y, 300]).findings
+    assert finding.kind is FindingKind.OUT_OF_BOUNDS
+    assert "the call stack" in finding.message and finding.advice.startswith("see that the recursion ends")

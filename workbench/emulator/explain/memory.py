@@ -35,8 +35,12 @@ class MemoryHazards(Evidence):
             )
         element, more = self.element()
         bytes_ = f"{self.seen.info} bytes" if self.seen.info > 0 else "memory"
+        advice = "compare the index with the size before the access"
+        if self.seen.space == "local" and self.seen.address >= self.context.local_bytes and self.context.has_call_stack:
+            more = f"the call stack, {STACK_BYTES} bytes of a thread, ends there"
+            advice = f"see that the recursion ends; {advice}"
         message = f"{self.access} {bytes_} at {element}" + (f": {more}" if more else "")
-        return message, "compare the index with the size before the access"
+        return message, advice
 
     def explain_misaligned(self) -> tuple[str, str]:
         element, _ = self.element()
