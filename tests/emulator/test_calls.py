@@ -155,8 +155,40 @@ def test_what_a_call_does_not_reach_is_refused() -> None:
         "{ .param .b64 a; st.param.b64 [a], 8; .param .b64 r; call (r), malloc, (a); } ret;",
         before=".extern .func (.param .b64 r) malloc(.param .b64 a);",
     )
-    with pytest.raises(UnsupportedInstruction, match="cannot call malloc"):
+    with pytest.raises(UnsupportedInstruction, match="cannot call malloc: kernels have no heap here"):
         load(text)
     with pytest.raises(LaunchError, match="local memory"):  # 4 KiB of stack a thread fit, 300 KiB of variables do not
         body = POINTERS.replace("Pair p = {i", "volatile char z[300000]; z[i] = 0; Pair p = {i")
         launch(body, "k", 10_000, 1024, [np.zeros(1024), np.zeros(1024, np.float32), None])
+
+
+def test_what_is_refused_in_a_header_is_named_at_the_line_of_the_kernel() -> None:
+    source = """
+extern "C" __global__ void k(cudaTextureObject_t texture, float* x) {
+    x[threadIdx.x] = tex2D<float>(texture, threadIdx.x, 0);
+}
+"""
+    with pytest.raises(UnsupportedInstruction, match=r"^kernel\.cu:3: .* the operation tex\.2d") as refused:
+        load(source)
+    assert refused.value.location.line == 3
+
+
+def test_a_recursion_that_fills_the_stack_with_its_arrays_is_told_so() -> None:
+    source = """
+__device__ __noinline__ int deep(const int* x, int n) {
+    int own[16];
+    for (int i = 0; i < 16; ++i) own[i] = x[i] + n;
+    int below = n ? deep(x, n - 1) * 3 : 0;
+    return own[below & 15] + below;
+}
+extern "C" __global__ void k(const int* x, int* y, int n) { y[threadIdx.x] = deep(x, n); }
+"""
+    x, y = np.arange(16, dtype=np.int32), np.zeros(1, np.int32)
+    assert launch(source, "k", 1, 1, [x, y, 3]).ok
+    below = 0
+    for n in range(4):
+        below = 3 * below + (3 * below & 15) + n
+    assert y[0] == below
+    (finding,) = launch(source, "k", 1, 1, [x, y, 300]).findings
+    assert finding.kind is FindingKind.OUT_OF_BOUNDS
+    assert "the call stack" in finding.message and finding.advice.startswith("see that the recursion ends")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulation import Array, apply, compile_cuda, module
+from emulation import Array, apply, compile_cuda, line_of, module
 
-from workbench.emulator import Memory, Program, execute
+from workbench.emulator import FindingKind, Memory, Program, execute, launch, load
 
 RNG = np.random.default_rng(5)
 
@@ -301,3 +301,41 @@ def test_compare_and_swap_and_reductions_of_cuda() -> None:
     assert memory.read(a, np.uint32).tolist() == [expected, 21, 2**32 - 64, 0]
     assert memory.read(b, np.uint64)[0] == 320
     assert memory.read(c, np.float32)[0] == 32
+
+
+# ------------------------------------------------------------------------------------------------------- local memory
+
+OWN = """
+extern "C" __global__ void k(const int* x, int* y, int* mine) {
+    __shared__ int* passed[64];
+    int own[4], n = blockIdx.x * 64 + threadIdx.x;
+    for (int i = 0; i < 4; ++i) own[i] = 10 * n + i;
+    passed[threadIdx.x] = own + (x[n] & 3);
+    __syncthreads();
+#ifdef BUG
+    y[n] = *passed[threadIdx.x ^ OTHER];  // peeks
+#else
+    y[n] = *passed[threadIdx.x];
+#endif
+    mine[n] = *(passed[threadIdx.x] == own ? own : own + 1);
+}
+"""
+
+
+def test_local_memory_belongs_to_one_thread() -> None:
+    x, y, mine = np.arange(128, dtype=np.int32), np.zeros(128, np.int32), np.zeros(128, np.int32)
+    for other in (1, 32):
+        assert launch(load(OWN, defines={"OTHER": other}), "k", 2, 64, [x, y, mine]).ok
+        assert y.tolist() == [10 * n + n % 4 for n in range(128)]
+        assert mine.tolist() == [10 * n + (n % 4 != 0) for n in range(128)]
+        (finding,) = launch(load(OWN, defines={"OTHER": other, "BUG": 1}), "k", 2, 64, [x, y, mine]).findings
+        assert finding.kind is FindingKind.OUT_OF_BOUNDS and finding.location is not None
+        assert finding.location.line == line_of(OWN, "// peeks")
+        assert "reads local memory of another thread" in finding.message
+
+
+def test_a_pointer_just_before_local_memory_is_out_of_bounds() -> None:
+    source = OWN.replace("own + (x[n] & 3)", "own - 1 - (x[n] & 3)")
+    arguments = [np.zeros(128, np.int32) for _ in range(3)]
+    finding = launch(load(source, defines={"OTHER": 1}), "k", 2, 64, arguments).findings[0]
+    assert finding.kind is FindingKind.OUT_OF_BOUNDS and "local memory at byte" in finding.message

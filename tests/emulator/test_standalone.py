@@ -227,6 +227,7 @@ def test_a_tensor_map_covers_an_array_of_any_dtype(dtype: Any, by_name: bool) ->
         (lambda x, y: [x, x[1:], 1.0, 4], "views of the same memory"),
         (lambda x, y: [x, Output(x), 1.0, 4], "only one of them is an Output"),
         (lambda x, y: [np.array([None]), y, 1.0, 4], "Python objects"),
+        (lambda x, y: [x.astype(x.dtype.newbyteorder()), y, 1.0, 4], "bytes in the other order"),
         (lambda x, y: [TensorMapOf("z", (1, 1)), y, 1.0, 4], "the array arguments are: a1"),
         (lambda x, y: [TensorMapOf(x, (8,), swizzle=7), y, 1.0, 4], "swizzle"),
         (lambda x, y: [TensorMapOf(x, (8, 8)), y, 1.0, 4], "must have 1 numbers"),

@@ -303,11 +303,13 @@ def test_misused_setmaxnreg(define: str, line: str, words: str) -> None:
         assert words in str(finding), str(finding)
 
 
-def test_setmaxnreg_without_a_limit_is_noted_and_does_nothing() -> None:
+@pytest.mark.parametrize("limit", ["", "__launch_bounds__(512)"])
+def test_setmaxnreg_without_a_limit_is_noted_and_does_nothing(limit: str) -> None:
+    """ptxas, too: "setmaxnreg ignored; unable to determine register count at entry"."""
     memory = Memory()
     a, x = memory.upload(np.arange(256, dtype=np.int32), "a"), memory.allocate(1024, "x")
-    entry = compile_cuda(REGISTERS, "LIMIT=").entries["k"]
-    found = execute(entry, 1, 256, [a, x], memory=memory, strict=True, registers_per_thread=128).findings
+    entry = compile_cuda(REGISTERS, f"LIMIT={limit}").entries["k"]
+    found = execute(entry, 1, 256, [a, x], memory=memory, strict=True, registers_per_thread=16).findings
     assert {finding.code for finding in found} == {"registers_unlimited"}
     assert {finding.severity for finding in found} == {Severity.NOTE}
     assert "without a limit on its registers has no effect" in str(found[0])

@@ -10,6 +10,7 @@ from .allocation import Allocation
 from .launch_checks import shared_bytes_of
 from .memory import Memory
 from .program import Entry
+from .stack import STACK
 
 __all__ = ["LaunchContext"]
 
@@ -44,6 +45,12 @@ class LaunchContext:
     @property
     def local_bytes(self) -> int:
         return self.entry.local_bytes
+
+    @property
+    def has_call_stack(self) -> bool:
+        """Whether frames of called functions lie at the end of local memory."""
+        operands = (operand for instruction in self.entry.instructions for operand in instruction.operands)
+        return any(isinstance(operand, ptx.Symbol) and operand.name == STACK for operand in operands)
 
     @property
     def parameter_bytes(self) -> int:

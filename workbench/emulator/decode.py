@@ -16,6 +16,7 @@ from .architectures import DEFAULT, missing
 from .lowering import lowered, result_type
 from .opcodes import normalise
 from .operations import Letter, letters_of, listed_name, match, operations, special_registers
+from .source_lines import outside_cuda
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
 from .tensor_edits import edit_steps
 from .unused import observing, thread_bits
@@ -26,16 +27,18 @@ __all__ = ["Layout", "UnsupportedInstruction", "decode"]
 class UnsupportedInstruction(NotImplementedError):
     """An instruction that the emulator does not support.
 
-    ``instruction`` is its text, ``location`` the line of the CUDA source, ``ptx_line`` the line of the PTX.
+    ``instruction`` is its text, ``location`` the line of the CUDA source outside CUDA's headers, ``ptx_line`` the line
+    of the PTX.
     """
 
     def __init__(self, instruction: ptx.Instruction, reason: str) -> None:
+        location = outside_cuda(instruction.location)
         super().__init__(
-            f"{instruction.location}: the emulator cannot carry out `{_shortened(instruction.text)}`: {reason} "
+            f"{location}: the emulator cannot carry out `{_shortened(instruction.text)}`: {reason} "
             f"(PTX line {instruction.line})"
         )
         self.instruction = instruction.text
-        self.location = instruction.location
+        self.location = location
         self.ptx_line = instruction.line
 
 
@@ -357,7 +360,9 @@ class _Decoder:
                 self.row(instruction, "st.local.b32", [groups[0][0], count])
             return
         name = ptx.readable_symbol(called[0].name) if called else "a function pointer"
-        raise UnsupportedInstruction(instruction, f"it cannot call {name}: inline the function")
+        heap = name in ("malloc", "free")
+        remedy = "kernels have no heap here: give it memory as an argument" if heap else "inline the function"
+        raise UnsupportedInstruction(instruction, f"it cannot call {name}: {remedy}")
 
     def arguments(
         self, instruction: ptx.Instruction, group: Sequence[ptx.Operand], sizes: Sequence[int]

@@ -19,6 +19,7 @@ _STANDARD = (
     *("cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdlib", "cstring"),
 )
 
+_BUILT_INTO_NVRTC = "__nv_nvrtc_builtin_header.h"
 _OF_CUDA = (
     "cooperative_groups/",
     "cooperative_groups.h",
@@ -86,6 +87,8 @@ def standard_headers(folders: Sequence[str | PathLike[str]]) -> dict[bytes, byte
 def is_of_cuda(file: str) -> bool:
     """Whether a file is one of CUDA's headers, wherever they lie: PTX names those of the machine that compiled it."""
     path, folders = Path(file), cuda_headers()
+    if path.name == _BUILT_INTO_NVRTC:
+        return True
     if path.name.startswith(RANDOM):
         folders += random_headers()
     if any(path.is_relative_to(folder) for folder in folders):

@@ -63,8 +63,8 @@ def seconds_of(value: float) -> float:
 
 
 def registers_of(entry: Entry, registers_per_thread: int | None) -> int:
-    """What every thread holds at first, a multiple of 8; 0 where the kernel declares no limit."""
-    if entry.register_limit is None:
+    """What every thread holds at first, a multiple of 8; 0 where the kernel does not fix it."""
+    if entry.register_limit is None or not entry.registers_fixed:
         return 0
     return -(-registers_per_thread // 8) * 8 if registers_per_thread else entry.register_limit
 

@@ -100,6 +100,7 @@ class Arguments:
         if given is not None:
             array = numpy_array(given)
             assert array is not None
+            _require_numbers(name, array)
             raw = np.asarray(array, order="C").tobytes()
             placed = _Placed(given, array, allocation, False, array.copy())
         elif isinstance(value, int | float) and not isinstance(value, np.generic) and variable.type != "b8":
@@ -169,10 +170,7 @@ class Arguments:
                 raise ArgumentError(
                     f"{name} and {other.allocation.name} are views of the same memory: pass one array, or a copy of one"
                 )
-        if array.dtype.hasobject:
-            raise ArgumentError(f"{name} holds Python objects; a kernel takes numbers")
-        if array.dtype.itemsize == 0:
-            raise ArgumentError(f"the elements of {name} have no bytes")
+        _require_numbers(name, array)
         allocation = self.memory.allocate(
             _extent(array) if strided else array.nbytes,
             name,
@@ -314,6 +312,16 @@ def _tensor_map(allocation: Allocation, array: Array, spec: TensorMapOf, strided
         nan_fill=spec.nan_fill,
         element_type=type_name if type_name in ELEMENT_TYPES else None,
     )
+
+
+def _require_numbers(name: str, array: Array) -> None:
+    """Raises ``ArgumentError`` unless a kernel can read the elements."""
+    if array.dtype.hasobject:
+        raise ArgumentError(f"{name} holds Python objects; a kernel takes numbers")
+    if not array.dtype.isnative:
+        raise ArgumentError(f"{name} has its bytes in the other order: astype(dtype.newbyteorder('=')) turns them")
+    if array.dtype.itemsize == 0:
+        raise ArgumentError(f"the elements of {name} have no bytes")
 
 
 def _value(kernel: Entry, name: str, parameter: ptx.Parameter, value: Any) -> Any:

@@ -61,10 +61,12 @@ class Entry(Signature):
     """A kernel of a program.
 
     ``register_limit``: registers of a thread that ``.maxnreg`` or launch bounds allow, or None where neither is
-    declared; ``register_count``: virtual registers, more than a GPU would need.
+    declared; ``registers_fixed``: whether ptxas knows by them what a thread holds at first, without which it ignores
+    ``setmaxnreg``; ``register_count``: virtual registers, more than a GPU would need.
     """
 
     register_limit: int | None
+    registers_fixed: bool
     register_count: int
     program: Program = field(repr=False)
     instructions: list[ptx.Instruction] = field(repr=False)
@@ -262,6 +264,7 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function, target:
         *_bounds(function),
         *_of_cooperative_groups(specials),
         _register_limit(function.directives),
+        not {"maxnreg", "minnctapersm"}.isdisjoint(function.directives),
         len(function.registers),
         program,
         function.instructions,

@@ -5,6 +5,7 @@
 #include "atomic_update.hpp"
 #include "memory.hpp"
 #include "race.hpp"
+#include "scheduler.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -30,10 +31,7 @@ template <class T>
 T flushed_sum(T a, T b) {
   return flush(AtomicAdd()(flush(a), flush(b)));
 }
-bool in_global(const Instruction& instruction, uint64_t address) {
-  const auto space = static_cast<Space>(instruction.variant & 15);
-  return space == Space::global || (space == Space::none && address >> 32 != kSharedWindow >> 32);
-}
+Space space_of(const Instruction& instruction) { return static_cast<Space>(instruction.variant & 15); }
 
 template <class T, class Op, int Sources>
 void atomic(Warp& warp, const Instruction& instruction) {
@@ -51,7 +49,7 @@ void atomic(Warp& warp, const Instruction& instruction) {
     for_lanes(warp.active, [&](int l) {
       old[l] = to_cell<T>(update<T>(pointer[l], [&](T value) {
         if constexpr (std::is_same_v<Op, AtomicAdd> && std::is_same_v<T, float>)
-          if (in_global(instruction, address[l])) return flushed_sum(value, b[l]);
+          if (in_global(space_of(instruction), address[l])) return flushed_sum(value, b[l]);
         if constexpr (Sources == 2)
           return Op()(value, b[l], c[l]);
         else
@@ -60,6 +58,7 @@ void atomic(Warp& warp, const Instruction& instruction) {
     });
     race_observed(warp, static_cast<Space>(instruction.variant & 15), address, sizeof(T), Access::atomic);
   }
+  may_give_way(warp, in_global(space_of(instruction), address[__builtin_ctz(warp.active)]));
   if (reduction) return;
   race_acquired(warp, static_cast<Space>(instruction.variant & 15), address, instruction.flags, false);
   write_cells(warp, instruction.operands[0], old);
@@ -97,6 +96,7 @@ void atomic_wide(Warp& warp, const Instruction& instruction) {
     });
     race_observed(warp, space, address, 16, Access::atomic);
   }
+  may_give_way(warp, in_global(space_of(instruction), address[__builtin_ctz(warp.active)]));
   race_acquired(warp, space, address, instruction.flags, false);
   write_cells(warp, operands[0], old_low);
   write_cells(warp, operands[1], old_high);
@@ -126,6 +126,7 @@ void atomic_vector(Warp& warp, const Instruction& instruction) {
     if (!reduction) write_cells(warp, instruction.operands[k], old);
   }
   race_observed(warp, Space::global, address, static_cast<uint32_t>(n) * sizeof(T), Access::atomic);
+  may_give_way(warp, true);
 }
 
 template <class T, class Op, int Sources = 1>

@@ -322,7 +322,10 @@ Flow yield(Warp&, const Instruction&, uint32_t lanes) { return {lanes, true}; }
 
 void nothing(Warp&, const Instruction&) {}
 
-void fence(Warp& warp, const Instruction& instruction) { race_fence(warp, instruction.flags); }
+void fence(Warp& warp, const Instruction& instruction) {
+  race_fence(warp, instruction.flags);
+  may_give_way(warp, true);
+}
 
 void proxy_fence(Warp& warp, const Instruction&) { race_proxy_fence(warp); }
 

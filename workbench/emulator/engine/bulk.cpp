@@ -146,6 +146,9 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
     mark_in_flight(warp, block, offset, transfer.bytes, lane);
     race_bulk_issued(warp, block, offset, transfer.bytes, static_cast<uint32_t>(lane), barrier_block,
                      place.offset, phase, transfer.tile.map ? transfer.tile.map->swizzle : -1);
+    if (transfer.source && transfer.source != &block)
+      race_copy_source(warp, *transfer.source, transfer.source_offset, lane, barrier_block, place.offset,
+                       phase);
     transfer.block = &block;
     transfer.barrier_block = &barrier_block;
     transfer.phase = phase;
@@ -585,7 +588,7 @@ void check_finished(Warp& warp, uint32_t exiting) {
   end_stores(block.stores, left);  // as devices do
   if (block.alive != static_cast<uint32_t>(__builtin_popcount(exiting))) return;
   for (const Transfer& load : block.cluster->loads)  // the last thread of the block: its shared memory goes
-    if (load.block == &block)
+    if (load.block == &block || load.source == &block)
       warp.finding(load.issuer == &block ? FaultKind::loads_pending : FaultKind::exited_with_work, lane,
                    load.shared, Space::shared, load.bytes, 0, load.pc);
 }

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "float_functors.hpp"
+#include "memory.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -410,6 +411,16 @@ struct MoveWindow {
   uint32_t operator()(uint32_t a) const { return a; }
 };
 
+// That of local memory says whose it is. An address that is another thread's stays as it is.
+template <bool ToGeneric>
+void convert_local(Warp& warp, const Instruction& instruction) {
+  const Source<uint64_t> address(warp, instruction.operands[1]);
+  write_lanes<uint64_t>(warp, instruction.operands[0], [&](int l) {
+    const uint64_t own = kLocalWindow | uint64_t{local_owner(warp, l)} << kOwnerShift;
+    return ToGeneric ? address[l] + own : address[l] - own;
+  });
+}
+
 template <uint64_t Window>
 void add_cvta(Table& table, const char* space) {
   for (const char* type : {".u64", ".s64", ".b64"}) {
@@ -452,7 +463,10 @@ void add_convert_operations(Table& table) {
   add_cvta<0>(table, ".const");
   add_cvta<kSharedWindow>(table, ".shared");
   add_cvta<kSharedWindow>(table, ".shared::cluster");
-  add_cvta<kLocalWindow>(table, ".local");
+  for (const char* type : {".u64", ".s64", ".b64"}) {
+    table.add({"cvta.local", type}, "Dd", convert_local<true>);
+    table.add({"cvta.to.local", type}, "Dd", convert_local<false>);
+  }
   add_cvta<kParamWindow>(table, ".param");
   add_lanewise<InWindow<0>, bool, uint64_t>(table, "isspacep.global");
   add_lanewise<InWindow<kSharedWindow>, bool, uint64_t>(table, "isspacep.shared");

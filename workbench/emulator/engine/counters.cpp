@@ -159,7 +159,8 @@ void count_global(Tally tally, uint32_t lanes, const uint64_t* address, uint64_t
 void count_local(Tally tally, uint32_t lanes, const uint64_t* offset, uint32_t bytes) {
   std::vector<uint64_t> sectors;
   for_lanes(lanes, [&](int l) {
-    const uint64_t first = offset[l] >> kWordBits, last = (offset[l] + bytes - 1) >> kWordBits;
+    const uint64_t at = offset[l] & kLocalOffset;
+    const uint64_t first = at >> kWordBits, last = (at + bytes - 1) >> kWordBits;
     for (uint64_t word = first; word <= last; ++word)
       sectors.push_back((word * kLanes + static_cast<uint64_t>(l)) << kWordBits >> kSectorBits);
   });

@@ -67,13 +67,15 @@ constexpr int32_t kNoGuard = kAbsent;
 
 // Generic addresses: windows of 4 GiB; every other address is global. Allocations must lie above the last
 // window. A shared address is `offset | (rank + 1) << 24` for the block of that rank in the cluster, or just
-// `offset` for the own block. A kernel parameter's address in the param space is its offset in the parameter
-// buffer.
+// `offset` for the own block. A generic address of local memory is `offset | owner << 20`, see `local_owner`.
+// A kernel parameter's address in the param space is its offset in the parameter buffer.
 constexpr uint64_t kSharedWindow = 1ull << 32;
 constexpr uint64_t kLocalWindow = 2ull << 32;
 constexpr uint64_t kParamWindow = 3ull << 32;
 constexpr uint64_t kFirstGlobal = 4ull << 32;
 constexpr int kRankShift = 24;
+constexpr int kOwnerShift = 20;  // local memory: 512 KiB a thread at most
+constexpr uint32_t kLocalOffset = (1u << kOwnerShift) - 1;
 
 enum class Space : int32_t { none, global, shared, local, param };
 
@@ -303,7 +305,7 @@ enum class FaultKind : int32_t {
   mbarrier_init_fence,  // as mbarrier_not_visible, where only a fence is missing
   race_same_value,      // as race, of two stores of one value
   stores_pending,       // as exited_with_work, of bulk stores
-  loads_pending,        // as exited_with_work, of bulk loads to the block's own shared memory
+  loads_pending,        // as exited_with_work, of bulk loads to the block's own shared memory or from there
   registers_unlimited,  // setmaxnreg, where no limit is declared: it does nothing; address: its count
   incoherent_load,      // as a race, of a load through the read-only cache and a store that it need not see
   read_only_changed,    // the same, of a store that comes after the load for certain

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
@@ -18,7 +19,8 @@ namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
 constexpr uint64_t kBlockSlice =
-    1 << 15;  // warp instructions of a cluster before another one of the thread's may run
+    1 << 15;                     // warp instructions of a cluster before another one of the thread's may run
+constexpr size_t kTogether = 8;  // clusters that give way to each other before a slice of one is over
 constexpr uint64_t kPatience =
     2;  // slices of each cluster of a full device before it is looked at, then twice as many
 constexpr uint8_t kGarbage = 0xa5;  // what shared and local memory hold at first
@@ -203,7 +205,7 @@ void check_seconds(const Launch& launch, const Shared& shared, const Cluster& cl
 }
 
 // One host thread: runs its clusters in turn, and only starts another one when all of them need longer than a
-// slice.
+// slice, or one of a few gives way.
 class Worker {
  public:
   Worker(Machine& machine, Shared& shared, size_t resident, size_t number, Poll& poll)
@@ -213,9 +215,11 @@ class Worker {
     for (;;) {
       Running cluster = next();
       if (!cluster) break;
-      const bool ended = guarded(*cluster, [&] { return cluster->run(kBlockSlice); });
+      const uint64_t fuel = cluster->fuel_left ? cluster->fuel_left : kBlockSlice;
+      const bool ended = guarded(*cluster, [&] { return cluster->run(fuel); });
+      const bool gave_way = cluster->fuel_left > 0;
       put_back(std::move(cluster), ended);
-      if (full() && ++slices_ >= patience_ * running_.size()) look_for_standstill();
+      if (!gave_way && full() && ++slices_ >= patience_ * resident_) look_for_standstill();
     }
     add_up();
   }
@@ -223,13 +227,16 @@ class Worker {
  private:
   using Running = std::unique_ptr<Cluster>;
 
-  bool full() const { return running_.size() >= resident_; }
+  size_t held() const { return running_.size() + giving_way_.size(); }
+  bool full() const { return held() >= resident_; }
 
-  // A new cluster while there is room, else the one that has waited longest; none when all have ended.
+  // A new cluster while there is room and few give way to each other, else the one of these, or of the
+  // others, that has waited longest; none when all have ended.
   Running next() {
     int64_t position, index;
     Running cluster;
-    if (!full() && shared_.take(position, index)) {
+    const bool enough = giving_way_.size() >= kTogether;
+    if (!enough && !full() && shared_.take(position, index)) {
       if (idle_.empty()) {
         cluster = std::make_unique<Cluster>();
         cluster->machine = &machine_;
@@ -240,9 +247,11 @@ class Worker {
       cluster->order = position;
       cluster->start(index);
       goes_on();
-    } else if (!running_.empty()) {
-      cluster = std::move(running_.front());
-      running_.pop_front();
+    } else if (held()) {
+      turn_ = !turn_;
+      auto& queue = running_.empty() || (!giving_way_.empty() && (enough || turn_)) ? giving_way_ : running_;
+      cluster = std::move(queue.front());
+      queue.pop_front();
     }
     return cluster;
   }
@@ -266,7 +275,7 @@ class Worker {
         } catch (const Fault& first) {
           found = first;
         }
-      if (found.kind == FaultKind::budget && running_.size() + 1 >= resident_) found = while_full(found);
+      if (found.kind == FaultKind::budget && held() + 1 >= resident_) found = while_full(found);
       shared_.failed(cluster.order, found, cluster);
     }
     poll_();
@@ -275,7 +284,7 @@ class Worker {
 
   void put_back(Running cluster, bool ended) {
     if (!ended) {
-      running_.push_back(std::move(cluster));
+      (cluster->fuel_left ? giving_way_ : running_).push_back(std::move(cluster));
       return;
     }
     goes_on();
@@ -308,6 +317,8 @@ class Worker {
   // Whether all clusters go round in loops; then also where they wait.
   bool all_circle(std::vector<Waiting>& waiting) {
     waiting.clear();
+    std::move(giving_way_.begin(), giving_way_.end(), std::back_inserter(running_));
+    giving_way_.clear();
     for (size_t k = running_.size(); k > 0; --k) {
       Running cluster = std::move(running_.front());
       running_.pop_front();
@@ -373,8 +384,9 @@ class Worker {
   Shared& shared_;
   const size_t resident_, number_;
   Poll& poll_;
-  std::deque<Running> running_;
+  std::deque<Running> giving_way_, running_;  // within a slice, and with a new one
   std::vector<Running> idle_;
+  bool turn_ = false;                           // of those that give way
   uint64_t slices_ = 0, patience_ = kPatience;  // since a cluster has begun or ended
 };
 
@@ -456,6 +468,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
     warp.pc = 0;
     warp.rotate = false;
     warp.turn = 0;
+    warp.ran = 0;
     warp.last_allocation = nullptr;
     warp.carry = 0;
     warp.copies.clear();

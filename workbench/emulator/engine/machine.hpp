@@ -297,6 +297,8 @@ struct alignas(64) Warp {
   uint32_t bulk_group[kLanes] = {};
   uint32_t cluster_phase[kLanes] = {};
   std::shared_ptr<WarpRaces> races;
+  uint32_t run_until = 0;       // executed instructions at which it stops; earlier if it gives way
+  uint32_t ran = 0;             // of its time slice, before it gave way
   bool tracking = false;        // some register holds an undefined value
   bool read_unwritten = false;  // the load being executed found bytes that nothing has written
   std::shared_ptr<WarpUndefined> undefined;
@@ -368,6 +370,9 @@ struct Cluster {
   int arrivals_in_flight = 0;   // cp.async.mbarrier.arrive, over all warps
   uint32_t barrier_phase = 0, barrier_arrived = 0;
   Random random{0};
+  Random turns{0};                      // of `may_give_way`
+  bool gives_way = false;               // to another cluster, as soon as its warp has stopped
+  uint64_t fuel_left = 0;               // when it gave way
   uint64_t switches = 0, executed = 0;  // over all blocks run here
   const Warp* last = nullptr;           // that ran
   std::vector<uint64_t> counts;
@@ -383,7 +388,7 @@ struct Cluster {
   uint64_t after_race = 0;            // warp instructions since the suspected race
 
   void start(int64_t index);
-  // Runs for about `fuel` warp instructions; true when every block has ended.
+  // Runs for about `fuel` warp instructions, fewer if it gives way; true when every block has ended.
   bool run(uint64_t fuel);
   std::vector<Waiting> waiting() const;
   void report_suspected();

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "race.hpp"
+#include "scheduler.hpp"
 #include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -377,6 +378,28 @@ Pattern resolve_local(Warp& warp, const uint64_t* address, uint32_t bytes, Acces
   return Pattern::scattered;
 }
 
+// The same where an address says whose local memory it means.
+Pattern resolve_own_local(Warp& warp, const uint64_t* address, uint32_t bytes, Access access,
+                          uint8_t** pointer) {
+  const uint32_t everyone = warp.active;
+  uint64_t offset[kLanes];
+  uint32_t own = 0;
+  for_lanes(everyone, [&](int l) {
+    offset[l] = address[l] & kLocalOffset;
+    const uint64_t owner = address[l] >> kOwnerShift;
+    if (owner == local_owner(warp, l) || offset[l] >= warp.machine->launch->local_bytes)
+      own |= 1u << l;
+    else
+      warp.finding(FaultKind::out_of_bounds, l, offset[l], Space::local, bytes, static_cast<int64_t>(owner));
+  });
+  warp.set_active(own);
+  if (own) resolve_local(warp, offset, bytes, access, pointer);
+  warp.set_active(everyone);
+  for_lanes(everyone & ~own, [&](int l) { pointer[l] = nullptr; });
+  fill_nowhere(warp, pointer);
+  return Pattern::scattered;
+}
+
 Pattern resolve_param(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
   const Launch& launch = *warp.machine->launch;
   // only ever read: what writes is reported below
@@ -423,7 +446,7 @@ Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Acc
         pattern = resolve_shared(warp, inside, bytes, access, pointer);
         break;
       case kLocalWindow:
-        pattern = resolve_local(warp, inside, bytes, access, pointer);
+        pattern = resolve_own_local(warp, inside, bytes, access, pointer);
         break;
       case kParamWindow:
         pattern = resolve_param(warp, inside, bytes, access, pointer);
@@ -499,6 +522,7 @@ void load(Warp& warp, const Instruction& instruction) {
   if (instruction.flags & kOrderMask) {
     race_observed(warp, S, address, bytes, Access::read);
     race_acquired(warp, S, address, instruction.flags, true);
+    may_give_way(warp, in_global(S, address[__builtin_ctz(warp.active)]));
   }
 }
 
@@ -550,8 +574,10 @@ void store(Warp& warp, const Instruction& instruction) {
     }
   }
   if (compared) race_stored(warp);
-  if (instruction.flags & kOrderMask)
+  if (instruction.flags & kOrderMask) {
     race_observed(warp, S, address, static_cast<uint32_t>(n) * sizeof(M), Access::write);
+    may_give_way(warp, in_global(S, address[__builtin_ctz(warp.active)]));
+  }
 }
 
 void nothing(Warp&, const Instruction&) {}

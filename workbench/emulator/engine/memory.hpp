@@ -19,6 +19,18 @@ Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Acc
 Pattern resolve(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access,
                 uint8_t** pointer);
 
+// Whether an address means global memory, where spaces are told apart by it.
+inline bool in_global(Space space, uint64_t address) {
+  return space == Space::global || (space == Space::none && address >> 32 != kSharedWindow >> 32);
+}
+
+// Whose local memory a generic address names: the thread in its block, and the block among three.
+inline uint32_t local_owner(const Warp& warp, int lane) {
+  constexpr int kBlockShift = 10;
+  return static_cast<uint32_t>(warp.block->id % 3 + 1) << kBlockShift |
+         static_cast<uint32_t>(warp.id * kLanes + lane);
+}
+
 // Whether all of these shadow bytes say that memory has been written.
 bool all_written(const uint8_t* shadow, uint64_t bytes);
 

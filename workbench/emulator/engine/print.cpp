@@ -38,7 +38,7 @@ void print(Warp& warp, const Instruction& instruction) {
       }
       counts[l] = count_conversions(*machine.launch, format[l]);
       Printed printed{warp.block->id, warp.id, l, format[l], {}};
-      const uint64_t offset = arguments[l] - kLocalWindow;
+      const uint64_t offset = arguments[l] & kLocalOffset;
       if (offset < local_bytes) {
         const uint8_t* from = warp.local + static_cast<uint64_t>(l) * local_bytes + offset;
         printed.arguments.assign(from, from + std::min(kMostArgumentBytes, local_bytes - offset));

@@ -335,6 +335,10 @@ void race_mbarrier_gone(const Warp& warp, Block& block, uint32_t offset, int lan
 void race_guest(const Warp& warp, Block& block, uint32_t address, int lane);
 void race_guest_copy(const Warp& warp, Block& block, uint32_t offset, int lane, uint32_t slot,
                      uint64_t phase);
+// A copy on its way reads the shared memory of a block, which therefore must not go before this phase has
+// ended.
+void race_copy_source(const Warp& warp, Block& block, uint32_t offset, int lane, Block& barrier_block,
+                      uint32_t barrier, uint64_t phase);
 void race_block_exited(const Warp& warp, Block& block);
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

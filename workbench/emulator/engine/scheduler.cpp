@@ -4,7 +4,8 @@
 // counter runs, until it meets another one and joins it: code is laid out so that the lowest counter is the
 // one that others wait for. A group runs until it has to wait or its time slice ends; then another warp of
 // the cluster is drawn from the seed. When a slice ends inside a divergent warp the next group goes first, so
-// that lanes may wait for each other.
+// that lanes may wait for each other. A warp gives way earlier, by the draw, after what threads talk to each
+// other with: otherwise nobody would see a lock that is held or a value that the next update replaces.
 //
 // Asynchronous copies land when nothing else can run, or now and then by the draw: late enough to show a
 // missing wait, in an order that no kernel may rely on.
@@ -55,6 +56,7 @@ namespace {
 
 constexpr uint64_t kMostAfterRace = 1 << 20;  // warp instructions of a cluster after a race within a warp
 constexpr uint32_t kLandingOdds = 16;         // a copy lands early at one resumption in so many
+constexpr uint32_t kTurnOdds = 8;             // a warp gives way after one atomic access in so many
 
 bool guard_lanes(const Warp& warp, const Instruction& instruction, uint32_t& lanes) {
   if (instruction.guard == kNoGuard) return true;
@@ -114,6 +116,13 @@ void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, ui
     return;
   }
   warp.groups.push_back({lanes, warp.pc, wait, key, expected});
+}
+
+void may_give_way(Warp& warp, bool clusters_can_tell) {
+  Cluster& cluster = *warp.block->cluster;
+  if (cluster.turns.below(kTurnOdds)) return;
+  warp.run_until = 0;
+  cluster.gives_way |= clusters_can_tell;
 }
 
 bool gather(Warp& warp, uint32_t lanes) {
@@ -199,7 +208,8 @@ void run_warp(Warp& warp, uint64_t* counts) {
   Machine& machine = *warp.machine;
   Block& block = *warp.block;
   const Instruction* code = machine.code;
-  const uint32_t slice = machine.launch->time_slice;
+  const uint32_t ran = std::exchange(warp.ran, 0), slice = machine.launch->time_slice - ran;
+  warp.run_until = slice;
   uint32_t executed = 0, mask;
   int32_t pc, meet;
   struct Account {  // also when a fault ends the run
@@ -212,9 +222,12 @@ void run_warp(Warp& warp, uint64_t* counts) {
     warp.set_active(mask);
     for (;;) {
       if (pc >= meet) break;
-      if (executed >= slice) {
+      if (executed >= warp.run_until) {
         warp.groups.push_back({mask, pc});
-        warp.next_turn();
+        if (executed >= slice)
+          warp.next_turn();
+        else
+          warp.ran = ran + executed;
         return;
       }
       const Instruction& instruction = code[pc];
@@ -462,7 +475,9 @@ void Cluster::start(int64_t index) {
   loads.clear();
   barrier_phase = barrier_arrived = 0;
   arrivals_in_flight = 0;
-  random.state = launch.seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(index);
+  turns.state = random.state = launch.seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(index);
+  gives_way = false;
+  fuel_left = 0;
 }
 
 Fault Cluster::hung(int64_t limit, bool seconds) const {
@@ -480,6 +495,7 @@ Fault Cluster::hung(int64_t limit, bool seconds) const {
 bool Cluster::run(uint64_t fuel) {
   const uint64_t budget = machine->launch->budget;
   uint64_t spent = 0;
+  fuel_left = 0;
   for (;;) {
     ready.clear();
     for (Warp* warp : warps)
@@ -516,6 +532,10 @@ bool Cluster::run(uint64_t fuel) {
     if (suspected.kind == FaultKind::race && (after_race += warp.block->executed - before) > kMostAfterRace)
       report_suspected();
     if (warp.block->executed > budget) throw hung(static_cast<int64_t>(budget), false);
+    if (std::exchange(gives_way, false)) {
+      fuel_left = fuel - std::min(fuel, spent);
+      return false;
+    }
   }
 }
 

@@ -14,6 +14,9 @@ void place_cluster(const Launch& launch, int64_t index, uint32_t* position);  //
 // scheduler.cpp: parks lanes in front of a collective, and lets them run once they are all that it needs
 void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, uint32_t needed,
                          uint64_t expected = 0);
+// after an atomic or ordered access or a fence: by the draw another warp runs first, or another cluster where
+// that can tell
+void may_give_way(Warp& warp, bool clusters_can_tell);
 // whether all lanes of the warp are at this instruction; if not, these wait for the others
 bool gather(Warp& warp, uint32_t lanes);
 

@@ -70,7 +70,7 @@ Place place_of(const Warp& warp, Space space, uint64_t address, int lane) {
             : window == kLocalWindow ? Space::local
             : window == kParamWindow ? Space::param
                                      : Space::global;
-    if (space != Space::global) address &= 0xffffffffu;
+    if (space != Space::global) address &= space == Space::local ? kLocalOffset : 0xffffffffu;
   }
   if (space == Space::shared) {
     uint32_t offset;

@@ -282,6 +282,12 @@ void race_guest_copy(const Warp& warp, Block& block, uint32_t offset, int lane, 
       use_by(warp, static_cast<uint32_t>(phase + 1), lane, cluster_address(block, offset));
 }
 
+void race_copy_source(const Warp& warp, Block& block, uint32_t offset, int lane, Block& barrier_block,
+                      uint32_t barrier, uint64_t phase) {
+  if (!block.races) return;
+  race_guest_copy(warp, block, offset, lane, barrier_block.races->mbarriers[barrier].slot, phase);
+}
+
 void race_block_exited(const Warp& warp, Block& block) {
   if (!block.races || !warp.machine->check_in_flight) return;
   const Times& known = block.races->exited.now.near;

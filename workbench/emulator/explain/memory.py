@@ -28,10 +28,19 @@ class MemoryHazards(Evidence):
                 f"the call stack overflows: a thread has {STACK_BYTES} bytes of it",
                 "see that the recursion ends; a loop needs no stack",
             )
+        if self.seen.space == "local" and self.seen.detail:
+            return (
+                f"{self.access} local memory of another thread, by a pointer that it has got from there",
+                "hand over the value, or keep it in shared memory",
+            )
         element, more = self.element()
         bytes_ = f"{self.seen.info} bytes" if self.seen.info > 0 else "memory"
+        advice = "compare the index with the size before the access"
+        if self.seen.space == "local" and self.seen.address >= self.context.local_bytes and self.context.has_call_stack:
+            more = f"the call stack, {STACK_BYTES} bytes of a thread, ends there"
+            advice = f"see that the recursion ends; {advice}"
         message = f"{self.access} {bytes_} at {element}" + (f": {more}" if more else "")
-        return message, "compare the index with the size before the access"
+        return message, advice
 
     def explain_misaligned(self) -> tuple[str, str]:
         element, _ = self.element()
