@@ -16,7 +16,7 @@ import numpy as np
 
 from .arrays import Array, Arrays, element_bytes
 from .distribution import NonFinite
-from .dtypes import DTYPES, FLOATS, FP32, FP64, DType, dtype_of
+from .dtypes import DTYPES, ELSEWHERE, FLOATS, FP32, FP64, DType, dtype_of
 from .operation import Operation
 from .problem import OF_ALL, Cost, Problem, Size, Tier, extents
 
@@ -300,6 +300,9 @@ def _type_fields(
 ) -> dict[str, tuple[str, ...]]:
     """The fields that name a type, with the types that they may have. Raises ValueError for one that is unknown."""
     used = dict.fromkeys(array.dtype for array in made.arrays.values() if array.dtype not in DTYPES)
+    for name in used:
+        if name in ELSEWHERE and name not in dtypes:
+            raise ValueError(f"{name} is no type here; write {ELSEWHERE[name]}")
     found = {name: tuple(dtypes.get(name, FLOATS)) for name in used}
     for allowed in found.values():
         for name in allowed:
