@@ -406,6 +406,15 @@ def test_a_prepared_array_reaches_the_kernel_and_may_not_be_written_to() -> None
     assert judged(table_operation(), FROM_TABLE.replace("MORE", "table[0] = 1.f;")).verdict is Verdict.INPUT_CHANGED
 
 
+def test_elements_that_are_written_in_part_are_not_called_unwritten() -> None:
+    half = FROM_TABLE.replace("y[i] =", "reinterpret_cast<unsigned short*>(y)[2 * i] =")
+    result = judged(table_operation(), half.replace("MORE", ""))
+    assert result.verdict is Verdict.MISMATCH
+    assert result.failure is not None
+    assert "of y were written in part: 2 of the 4 bytes of y[0]" in result.failure.message
+    assert "the kernel has to write elements of type float" in result.failure.message
+
+
 def test_what_is_not_prepared_is_the_operations_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TableProblem, "prepare", lambda problem, inputs: {})
     result = judged(table_operation(), FROM_TABLE.replace("MORE", ""))
