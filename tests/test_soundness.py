@@ -19,6 +19,7 @@ from workbench.judge.case import Case
 from workbench.kernels.gemm import GemmProblem
 from workbench.model.declared import BadOperation
 from workbench.model.default_controls import default_controls
+from workbench.model.distribution import Distribution
 from workbench.model.dtypes import INT32
 from workbench.model.results import Verdict, Verification
 
@@ -143,6 +144,15 @@ def test_a_bound_that_sums_in_fp32_do_not_pass_is_the_operations_fault() -> None
     assert result.verdict is Verdict.OPERATION_ERROR
     assert result.failure is not None
     assert "the bound of the operation is too tight on" in result.failure.message
+
+
+def test_inputs_whose_squares_underflow_may_be_left_out() -> None:
+    length: Operation[Any] = simple_operation("length", "x: n fp32 -> y: 1 fp32", **REAL)(
+        lambda x: np.sqrt((x * x).sum(keepdims=True))
+    )
+    problem = length.problem(n=4, seed=9, distribution=Distribution.SUBNORMAL)
+    with pytest.raises(BadOperation, match="; or name in `distributed` only the inputs that may be subnormal"):
+        soundness.check(Case.of(problem))
 
 
 def product(scale: float) -> tuple[Case, Arrays]:
