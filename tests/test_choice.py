@@ -201,12 +201,22 @@ def test_an_explanation_names_every_stage_with_its_time_or_why_it_cannot() -> No
     by_name = {c.stage.name: c for c in found.candidates}
     assert found.us == by_name[found.stage.name].us and by_name[found.stage.name].refused is None
     text = str(found)
-    assert text.startswith(f"gemm:{found.stage.name} (") and "predicted:" in text.splitlines()[0]
+    assert (
+        text.startswith(f"gemm:{found.stage.name} (")
+        and "predicted by the constants of NVIDIA H200:" in text.splitlines()[0]
+    )
     odd = ops.explain(ops.gemm, "3000x3000x3001,dtype=bf16,out=bf16")
     assert odd.stage.name == "realigned" and odd.us is not None
     refused = next(c.refused for c in odd.candidates if c.stage.name == "persistent")
     assert "rows of A a multiple of 16 bytes apart" in str(refused)
     assert re.search(r"persistent +- +- +a tensor map needs", str(odd))
+
+
+def test_a_prediction_for_a_device_that_was_not_measured_says_whose_it_is() -> None:
+    text = "3000x3000x3000,dtype=bf16,out=bf16"
+    assert "; predicted: " in str(ops.explain(ops.gemm, text, device="NVIDIA H200"))
+    other = str(ops.explain(ops.gemm, text, device="NVIDIA H100"))  # which is no full name
+    assert "on NVIDIA H100: " in other and "; predicted by the constants of NVIDIA H200: " in other
 
 
 def test_a_call_is_explained_for_its_arrays(gpu: EmulatedGpu) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from workbench.catalogue import registry
 from workbench.cli import main as cli
 from workbench.cli import sessions
 from workbench.devices import DeviceUnavailable
+from workbench.ops import export
 from workbench.records import store
 from workbench.toolchain import disassembly
 from workbench.toolchain.compiler import CompilerUnavailable
@@ -145,17 +147,30 @@ def test_a_full_stdout_is_one_message(
     assert capfd.readouterr().err == "Error: the output cannot be written: No space left on device\n"
 
 
+def test_a_file_that_cannot_be_copied_is_named_by_where_it_goes(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "kept.cubin", None, "package/kept.cubin")
+
+    monkeypatch.setattr(export, "export", full)
+    one_message(workbench("export", "vector_add"), 1, "package/kept.cubin cannot be written: No space left on device")
+
+
 @pytest.mark.parametrize(
     ("line", "code", "stderr"),
     [
         ("{} list vector_add >&-", 0, ""),
+        ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 {} list transpose", 0, ""),  # branches have an arrow
+        # imports end with Ctrl-C
+        ("mkdir click && echo raise KeyboardInterrupt > click/__init__.py && {} list", 130, "Error: interrupted\n"),
         (
             "mkdir gone && cd gone && rmdir ../gone && {} list",
             1,
             "Error: the working directory does not exist any more; change to another one\n",
         ),
     ],
-    ids=["no stdout", "no working directory"],
+    ids=["no stdout", "no Unicode", "no time", "no working directory"],
 )
 def test_a_shell_without_what_a_command_takes_for_granted(line: str, code: int, stderr: str, tmp_path: Path) -> None:
     shell = line.format(f'"{sys.executable}" -m workbench')

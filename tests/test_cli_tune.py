@@ -9,6 +9,7 @@ import pytest
 from command_line import Workbench, one_message, said
 from fakes import NumpyDevice
 
+from workbench.catalogue import registry
 from workbench.measure import tuning
 from workbench.records import tuned
 
@@ -112,6 +113,13 @@ def test_what_cannot_be_tuned_is_said(
     arguments: list[str], code: int, part: str, workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table
 ) -> None:
     one_message(workbench("tune", *arguments), code, part)
+
+
+def test_an_operation_without_a_suite_asks_for_a_problem(
+    workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.operations()["gemm"], "suite", ())
+    one_message(workbench("tune", "gemm:cp_async"), 1, "nothing to tune: the operation has no suite", "--problem")
 
 
 def test_a_table_that_cannot_be_read(workbench: Workbench, empty_table: tuned.Table) -> None:

@@ -108,6 +108,21 @@ def test_what_ptxas_refuses_is_refused_where_ptx_is_executed_too(source):
         translate_stage(*of(source, code))
 
 
+def test_a_name_that_nvcc_has_without_an_include_says_what_to_include(source):
+    names = ("INFINITY", "NAN", "M_PI", "M_1_PI", "FLT_MAX", "INT_MAX", "UINT32_MAX")
+    declared = [f"  double {name.lower()} = {name};\n" for name in names]
+    declared += ["  uint32_t u = 1;\n", "  __half h = 1.f;\n", "  __nv_bfloat16 b = 1.f;\n"]
+    text = f'extern "C" __global__ void k(float* x) {{\n{"".join(declared)}  x[0] = FACTOR;\n}}\n'
+    source.write_text(text)
+    with pytest.raises(CompileError) as refused:
+        compile_source(source, {"FACTOR": 2})
+    advice = [line for line in str(refused.value).splitlines() if ": add #include <" in line]
+    assert [line.partition(":")[0] for line in advice] == [*names, "uint32_t", "__half", "__nv_bfloat16"]
+    includes = dict.fromkeys(line.partition("add ")[2] for line in advice)
+    source.write_text("\n".join([*includes, text]))
+    assert compile_source(source, {"FACTOR": 2}).usage
+
+
 def test_a_macro_may_have_any_value_and_there_is_a_cubin(source):
     assert compile_source(source, {"FACTOR": 2, "KIND": "compute_bound"}).cubin_path.read_bytes()[:4] == b"\x7fELF"
 

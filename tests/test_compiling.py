@@ -163,3 +163,14 @@ def test_no_compiler_stays_behind_when_its_parent_is_killed(folder: Path) -> Non
     finally:
         os.close(watched)
         parent.stdout.close()
+
+
+def test_the_compiler_ends_with_its_parent_and_leaves_no_warning(folder: Path) -> None:
+    _source(folder, RIGHT)
+    test = "from pathlib import Path\nfrom workbench.toolchain.compiler import compile_source\n\n\n"
+    (folder / "test_it.py").write_text(f"{test}def test(): compile_source(Path('source.cu').resolve(), {{}})\n")
+    command = [sys.executable, "-X", "dev", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True)
+    assert "1 passed" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")

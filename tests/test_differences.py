@@ -128,6 +128,13 @@ def test_two_stages(diff: Diff) -> None:
     assert found["times"] == []
 
 
+def test_an_operation_without_a_suite_is_compared_on_a_moderate_problem(
+    diff: Diff, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.operations()["vector_add"], "suite", ())
+    assert "n=128" in said(diff("vector_add:vectorized", "--json"))["problem"]
+
+
 def test_two_versions_with_their_sources_parameters_and_times(diff: Diff) -> None:
     before, slow, fast = Snapshot.of(stage()), record(), record()
     text = before.files[before.source]

@@ -18,6 +18,7 @@ from emulated_gpu import EmulatedGpu
 from test_loading import project, verified
 
 from workbench import emulator, ops, reference
+from workbench.catalogue import registry
 from workbench.devices.ready import LaunchConfig
 from workbench.ops import export
 from workbench.toolchain.compiler import Compiled, compile_stage
@@ -204,6 +205,12 @@ def test_a_projects_operation_is_exported_once_it_is_verified(project: Path, exp
 def test_a_problem_that_no_stage_takes_is_named(exported: Any) -> None:
     with pytest.raises(export.ExportError, match=r"no stage of gemm_fp8 supports"):
         exported("gemm_fp8", "8x8x3000000000")
+
+
+def test_a_package_that_would_solve_nothing_is_not_written(exported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry.operations()["vector_add"], "suite", ())
+    with pytest.raises(export.ExportError, match=r"vector_add: the operation has no suite of problems: name one"):
+        exported("vector_add")
 
 
 def test_an_export_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from command_line import invoke
 
 import workbench
 from workbench.catalogue import registry
+from workbench.checks.mutate import mutants_of
 from workbench.cli import new
 from workbench.model.problem import Tier
 from workbench.model.results import Verdict
@@ -202,6 +205,44 @@ def test_nothing_is_overwritten(folder: Path) -> None:
     assert result.exit_code == 2
     assert "1_naive.cu is there already; nothing was written" in result.stderr
     assert [p.name for p in folder.rglob("*") if p.is_file()] == ["1_naive.cu"]
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file becomes larger, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_cannot_be_written_whole_is_taken_back(folder: Path) -> None:
+    with largest_file(2000):  # the declaration, and neither the source nor the package, is larger
+        result = run("rowmax", "--like", "reduction")
+    path = folder / "kernels/rowmax/__init__.py"
+    assert (result.exit_code, result.stderr) == (1, f"Error: {path} cannot be written: File too large\n")
+    assert list(folder.iterdir()) == []
+    assert run("rowmax", "--like", "reduction").exit_code == 0
+    stages, files = Path("kernels/rowmax/stages.py"), sorted(folder.rglob("*.cu"))
+    text = stages.read_text()
+    with largest_file(len(text) + 100):
+        result = run("rowmax:next", "--from", "naive")
+    assert (result.exit_code, result.stderr) == (1, f"Error: {stages.resolve()} cannot be written: File too large\n")
+    assert stages.read_text() == text
+    assert sorted(folder.rglob("*.cu")) == files
+    assert run("rowmax:next", "--from", "naive").exit_code == 0
+
+
+def test_a_source_that_is_not_utf8_is_copied_byte_by_byte(folder: Path) -> None:
+    run("rowmax", "--like", "reduction")
+    source = Path("kernels/rowmax/1_naive.cu")
+    source.write_bytes(source.read_bytes() + b"__device__ bool f(int x) { return x < 3; }  // caf\xe9\n")
+    assert run("rowmax:next", "--from", "naive").exit_code == 0
+    assert source.with_name("2_next.cu").read_bytes().endswith(b"// caf\xe9\n")
+    mutants = mutants_of("1_naive.cu", source.parent)
+    assert mutants[0].diff
 
 
 @pytest.mark.parametrize(

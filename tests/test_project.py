@@ -206,6 +206,35 @@ def test_the_commands_for_one_stage_work_there(project: Path) -> None:
     assert json.loads(Path("t.json").read_text())["traceEvents"]
 
 
+def test_a_declaration_that_is_refused_is_named_at_its_own_line(project: Path) -> None:
+    wrong = ["import workbench", "", "@workbench.simple_operation('copy', 'x: n float32 -> y: n fp32')"]
+    (project / "signs.py").write_text("\n".join([*wrong, "def copy(x):", "    return x", ""]))
+    registry.reload()
+    stderr = workbench("verify", "copy").stderr
+    assert "signs cannot be imported: " in stderr
+    assert "signs.py:3: ValueError: float32 is no type here; write fp32" in stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "np.int32(p.n)",
+            "p.n",
+            "TypeError: parameter 2 of negate: an argument is the name of an array, a NumPy scalar",
+        ),
+        ('ceil_div(p.n, size["THREADS"])', "p.n / 128", "TypeError: grid of negate: 0.0078125 is no whole number"),
+        ("return Launch", "Launch", "TypeError: it has to return a Launch or a Plan, not NoneType"),
+    ],
+)
+def test_a_launch_that_cannot_be_used_is_named_at_its_function(project: Path, old: str, new: str, says: str) -> None:
+    (project / "signs.py").write_text(DECLARATION.replace(old, new))
+    result = workbench("verify", "--device", "emulator", "--problem", "1")
+    line = DECLARATION.splitlines().index("@NEGATION.stage(") + 1
+    assert f"\nsigns.py:{line}: {says}" in result.stdout
+    assert "plain.py" not in result.stdout
+
+
 def test_mutants_are_of_the_projects_sources_and_explained_beside_them(project: Path) -> None:
     arguments = ("mutate", "--examples", "6", "--json")
     found = said(workbench(*arguments))

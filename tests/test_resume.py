@@ -100,6 +100,13 @@ def workbench(tmp_path: Path, verified: list[str], monkeypatch: pytest.MonkeyPat
     return run
 
 
+def test_an_operation_without_a_suite_says_why_nothing_is_timed(
+    workbench: Callable[..., Result], bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LADDER, "suite", ())
+    assert "not timed on every problem: the operation has no suite of problems: name one" in workbench().output
+
+
 def _interrupt(workbench: Callable[..., Result], bench: Bench, after: int) -> None:
     """A bench that ends so many measurements after its start."""
     bench.stop = after

@@ -105,6 +105,42 @@ def test_the_default_bound_allows_fp32_sums_and_no_fp16_sums(terms: int) -> None
         assert (np.abs(half - right) > bound).any()
 
 
+@simple_operation("inner", "x: n fp32, y: n fp32 -> z: 1 fp32", terms="n")
+def inner(x: Any, y: Any) -> Any:
+    """Inner product."""
+    return (x * y).sum(keepdims=True)
+
+
+@simple_operation(
+    "weighted",
+    "x: n fp32, w: n int32 -> z: 1 fp32",
+    terms="n",
+    draw=lambda p, rng: {
+        "x": rng.standard_normal(p.n).astype(np.float32),
+        "w": rng.integers(-3, 4, p.n).astype(np.int32),
+    },
+)
+def weighted(x: Any, w: Any) -> Any:
+    """Weighted sum."""
+    return (x * w).sum(keepdims=True)
+
+
+@pytest.mark.parametrize("operation", [inner, weighted])
+@pytest.mark.parametrize("n", [16, 1000])
+def test_the_default_bound_allows_a_single_sum_whose_terms_cancel(operation: Any, n: int) -> None:
+    halves = 0
+    for seed in range(200):
+        problem = operation.problem(n=n, seed=seed)
+        inputs = problem.given()
+        right = problem.reference(inputs)
+        bound = problem.bound(inputs, right)["z"]
+        products = np.prod([values.astype(np.float32) for values in inputs.values()], axis=0)
+        assert np.abs(np.cumsum(products)[-1:] - right["z"]) <= bound
+        half = np.cumsum(products.astype(np.float16), dtype=np.float16)[-1:]
+        halves += int((np.abs(half - right["z"]) > bound)[0])
+    assert halves > 190
+
+
 def test_default_negative_controls_are_rejected_and_the_right_answer_is_not() -> None:
     for tier in (Tier.EXACT, Tier.BOUNDED):
         case = Case.of(reduced.problem(rows=40, columns=50, tier=tier))
@@ -120,6 +156,10 @@ def test_default_negative_controls_are_rejected_and_the_right_answer_is_not() ->
         ("x: n fp32 ->", {}, "has to name an array on both sides"),
         ("x: n fp32 -> x: m fp32", {}, "x is declared twice"),
         ("x: n t -> y: n t", {"dtypes": {"t": ("fp8",)}}, "there is no element type 'fp8'"),
+        ("x: n float32 -> y: n float32", {}, "float32 is no type here; write fp32"),
+        ("x: n f32 -> y: n int", {}, "f32 is no type here; write fp32"),
+        ("x: n fp32 -> y: n int", {}, "int is no type here; write int32"),
+        ("x: n t -> y: n t", {"dtypes": {"t": ("bfloat16",)}}, "there is no element type 'bfloat16'; write bf16"),
         ("x: n n -> y: n fp32", {}, "n is an extent or a field"),
         ("x: n fp32 -> y: n fp32", {"terms": "k"}, "k is no extent"),
         ("z: n fp32 -> y: n fp32", {}, "asks for x; inputs and fields are z, n"),

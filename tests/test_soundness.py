@@ -19,6 +19,7 @@ from workbench.judge.case import Case
 from workbench.kernels.gemm import GemmProblem
 from workbench.model.declared import BadOperation
 from workbench.model.default_controls import default_controls
+from workbench.model.distribution import Distribution
 from workbench.model.dtypes import INT32
 from workbench.model.results import Verdict, Verification
 
@@ -143,6 +144,15 @@ def test_a_bound_that_sums_in_fp32_do_not_pass_is_the_operations_fault() -> None
     assert result.verdict is Verdict.OPERATION_ERROR
     assert result.failure is not None
     assert "the bound of the operation is too tight on" in result.failure.message
+
+
+def test_inputs_whose_squares_underflow_may_be_left_out() -> None:
+    length: Operation[Any] = simple_operation("length", "x: n fp32 -> y: 1 fp32", **REAL)(
+        lambda x: np.sqrt((x * x).sum(keepdims=True))
+    )
+    problem = length.problem(n=4, seed=9, distribution=Distribution.SUBNORMAL)
+    with pytest.raises(BadOperation, match="; or name in `distributed` only the inputs that may be subnormal"):
+        soundness.check(Case.of(problem))
 
 
 def product(scale: float) -> tuple[Case, Arrays]:
@@ -404,6 +414,15 @@ FROM_TABLE = """extern "C" __global__ void made(const float* x, float* table, fl
 def test_a_prepared_array_reaches_the_kernel_and_may_not_be_written_to() -> None:
     assert judged(table_operation(), FROM_TABLE.replace("MORE", "")).verdict is Verdict.PASS
     assert judged(table_operation(), FROM_TABLE.replace("MORE", "table[0] = 1.f;")).verdict is Verdict.INPUT_CHANGED
+
+
+def test_elements_that_are_written_in_part_are_not_called_unwritten() -> None:
+    half = FROM_TABLE.replace("y[i] =", "reinterpret_cast<unsigned short*>(y)[2 * i] =")
+    result = judged(table_operation(), half.replace("MORE", ""))
+    assert result.verdict is Verdict.MISMATCH
+    assert result.failure is not None
+    assert "of y were written in part: 2 of the 4 bytes of y[0]" in result.failure.message
+    assert "the kernel has to write elements of type float" in result.failure.message
 
 
 def test_what_is_not_prepared_is_the_operations_fault(monkeypatch: pytest.MonkeyPatch) -> None:

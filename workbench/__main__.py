@@ -2,6 +2,7 @@
 
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 
@@ -13,11 +14,15 @@ def main() -> None:
         Path.cwd()
     except FileNotFoundError:  # which packages ask for as they are imported
         sys.exit("Error: the working directory does not exist any more; change to another one")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal of ASCII has no lines for tables
     # imported here: every worker process imports anew what the script of the command imports
-    from .model import notices
-
     try:
         from .cli.main import main as command_line
+        from .model import notices
+    except KeyboardInterrupt:  # imports take half a second
+        sys.stderr.write("Error: interrupted\n")
+        sys.exit(130)
     except ImportError as error:
         if error.name != "workbench.emulator._engine":
             raise

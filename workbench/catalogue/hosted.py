@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import plain
+from ..model.declared import where
 from ..model.operation import Operation
 from ..model.stage import Stage
 from . import channel, stubs
@@ -117,7 +118,7 @@ class _Host:
             if answer[part].get("value") is not None and not question["whole"]:
                 return answer
         answer["sizes"] = _tried(lambda: _sizes(given.sizes_for(problem, given.parameters)))
-        answer["plan"] = _tried(lambda: plain.encoded(given.plan_for(problem, given.sizes(problem))))
+        answer["plan"] = _tried(lambda: plain.encoded(given.plan_for(problem, given.sizes(problem))), given.plan_for)
         return answer
 
     def _stage(self, operation: str, name: str) -> Stage[Any]:
@@ -168,22 +169,29 @@ def _elsewhere(problem: Any, size: Any) -> Any:
     raise RuntimeError("the stage is declared in another module")
 
 
-def _tried(function: Callable[[], Any]) -> dict[str, Any]:
+def _tried(function: Callable[[], Any], declared: Any = None) -> dict[str, Any]:
     try:
         return {"value": function()}
     except BaseException as error:  # an exit of the stage is none of the process
-        return {"error": told(error)}
+        return {"error": told(error, declared)}
 
 
-def told(error: BaseException) -> str:
-    """What a stage raised, from the line of its own code on."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_ROOT)]
-    frames = [f for f in frames if "importlib" not in f.filename] or traceback.extract_tb(error.__traceback__)[-1:]
+def told(error: BaseException, declared: Any = None) -> str:
+    """What a stage raised, from the line of its own code on; else where the function is declared, of which the
+    workbench cannot use what it returned."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_theirs(f.filename)]
     lines = [*traceback.format_list(frames[-LINES:]), *traceback.format_exception_only(error)]
-    return "".join(lines).strip()[-plain.MOST_TEXT :]
+    place = "" if frames or declared is None else f"{where(declared)}: "
+    return f"{place}{''.join(lines).strip()}"[-plain.MOST_TEXT :]
 
 
-_ROOT = os.path.dirname(__file__)  # noqa: PTH120
+def _is_theirs(file: str) -> bool:
+    """Whether code in this file is that of a stage, and neither of the workbench nor of imports."""
+    kernels = os.path.join(_PACKAGE, "kernels")  # noqa: PTH118
+    return (not file.startswith(_PACKAGE) or file.startswith(kernels)) and "importlib" not in file
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
 
 
 def _reason(value: Any) -> str | None:

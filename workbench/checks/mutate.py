@@ -82,7 +82,7 @@ class Mutant:
     @property
     def diff(self) -> str:
         """The change as a unified diff without context."""
-        before = self.path.read_text().splitlines()
+        before = self.path.read_text(errors="replace").splitlines()
         lines = difflib.unified_diff(before, self.text.splitlines(), self.file, self.file, lineterm="", n=0)
         return "\n".join(lines)
 
@@ -296,7 +296,7 @@ OPERATORS: tuple[Callable[[str], Iterator[tuple[str, Edit]]], ...] = (
 
 def mutants_of(file: str, root: Path | None = None) -> list[Mutant]:
     """Every mutant of a source or header, `file` relative to `root`, in the order of the text."""
-    text = ((root or SOURCES) / file).read_text()
+    text = ((root or SOURCES) / file).read_text(errors="replace")  # as the compiler reads it
     code = code_of(text)
     found: dict[str, Mutant] = {}
     for operator in OPERATORS:
@@ -353,7 +353,7 @@ class _Trial:
             # all below one folder, so that headers find the changed one
             copy = folder / name
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(mutant.text if i == number else path.read_text())
+            copy.write_text(mutant.text if i == number else path.read_text(errors="replace"))
         changed = dataclasses.replace(self.stage, source=str(folder / source_of(self.stage).name), code=None)
         same: dict[Any, bool] = {}
         for problem in self.problems:
@@ -530,7 +530,7 @@ def _change(old: Sequence[str], new: Sequence[str]) -> str:
 
 def change_of(mutant: Mutant) -> tuple[list[str], list[str]]:
     """The lines that a mutant takes away and those that it puts in their place."""
-    before, after = mutant.path.read_text().splitlines(), mutant.text.splitlines()
+    before, after = mutant.path.read_text(errors="replace").splitlines(), mutant.text.splitlines()
     shorter = min(len(before), len(after))
     head = next((i for i in range(shorter) if before[i] != after[i]), shorter)
     tail = next((i for i in range(shorter - head) if before[-1 - i] != after[-1 - i]), shorter - head)

@@ -9,7 +9,9 @@ from pathlib import Path
 import click
 from rich.text import Text
 
+from ..catalogue import registry
 from ..experiments import page
+from ..inspect.profile import default_problem
 from ..model.errors import WrongUsage
 from ..model.results import ResultsError, Run
 from ..records import store
@@ -114,11 +116,14 @@ def diff(before: str, after: str | None, problem_text: str | None, as_json: bool
 
     A and B are SPEC, the current state of a stage, or SPEC@N, a kept version. A alone is compared with its parent.
     Instructions are SASS if nvdisasm or cuobjdump is installed, otherwise PTX. They are those of the variant for
-    --problem, or for the first timed problem that both support. Times are those of the kept versions.
+    --problem, or for the first timed problem that both support. An operation without timed problems has one of moderate
+    extents instead. Times are those of the kept versions.
     """
     last = differences.Side.of(after or before)
     sides = differences.Side.of(before if after else differences.parent_of(last)), last
     problem = problems_of([sides[0].stage], problem_text).get(sides[0].stage.operation)
+    if not (problem or registry.operation_of(last.stage).suite):
+        problem = default_problem(last.stage)
     found = differences.compare(*sides, problem)
     if as_json:
         documents.result(dataclasses.asdict(found))

@@ -34,7 +34,7 @@ def ended(error: BaseException, message: str, exit_code: int = WorkbenchError.ex
 
 
 def _unwritten(error: OSError) -> str:
-    return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
+    return f"{error.filename2 or error.filename or 'the output'} cannot be written: {error.strerror}"
 
 
 def _drop_unwritten() -> None:

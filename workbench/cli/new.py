@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import importlib.util
 import inspect
 import keyword
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,9 @@ cuda = "{PACKAGE}"
 """
 
 FILL_IN = "FILL IN"
+
+AS_IT_IS = "surrogateescape"
+"""How bytes of a source that are not UTF-8 are read and written again."""
 
 
 class CannotMake(WrongUsage, ValueError):
@@ -131,12 +136,18 @@ def stage(spec: str, previous: str) -> Made:
     source = before.path.with_name(f"{_next_number(before.path)}_{name}.cu")
     by_default = before is ladder.stages[-1]
     declaration, kernels = _declaration(before, name, str(source.relative_to(before.sources)), by_default)
-    text = _headed(before.path.read_text(), name, source.name.partition("_")[0])
+    text = _headed(before.path.read_text(errors=AS_IT_IS), name, source.name.partition("_")[0])
     for old, new in kernels.items():
         text = re.sub(rf"\b{old}\b", new, text)
     _write({source: text}, made)
-    with module.open("a") as file:
-        file.write(f"\n\n{declaration}")
+    length = module.stat().st_size
+    try:
+        with module.open("a") as file:
+            file.write(f"\n\n{declaration}")
+    except OSError as error:
+        os.truncate(module, length)
+        _take_back([source], error, module)
+        raise
     made.added.append(Path(shown(module, made.root)))
     made.next = [
         f"fill in the head of {shown(source, made.root)}, and the idea at the end of {shown(module, made.root)}",
@@ -213,7 +224,7 @@ def _from(base: str, name: str) -> dict[str, str]:
     files = {file: words.sub(lambda m: names[m[0]], text) for file, text in _texts(DERIVED).items()}
     files = {_renamed(file, DERIVED, name): _renamed(text, DERIVED, name) for file, text in files.items()}
     first = old.stages[0]
-    files["1_naive.cu"] = _headed(_emptied(first.path.read_text()), "naive", "1")
+    files["1_naive.cu"] = _headed(_emptied(first.path.read_text(errors=AS_IT_IS)), "naive", "1")
     return files
 
 
@@ -274,7 +285,7 @@ def _declaration(before: Stage[Any], name: str, source: str, by_default: bool) -
     if not isinstance(function, ast.FunctionDef) or not isinstance(call, ast.Call):
         raise CannotMake(f"{before.spec} is not declared by a decorated function, which could be copied")
     entries = re.findall(
-        r"__global__[^;{(]*(?:__launch_bounds__\s*\([^;{]*?\)\s*)?\b(\w+)\s*\(", before.path.read_text()
+        r"__global__[^;{(]*(?:__launch_bounds__\s*\([^;{]*?\)\s*)?\b(\w+)\s*\(", before.path.read_text(errors=AS_IT_IS)
     )
     kernels = {entry: _kernel(entry, before.name, name) for entry in entries}
     changes = {before.name: name, before.source: source, **kernels}
@@ -321,12 +332,27 @@ def _write(targets: dict[Path, str], made: Made) -> None:
     for path in targets:
         if path.exists():
             raise CannotMake(f"{path} is there already; nothing was written")
+    begun: list[Path] = []
     for path, text in sorted(targets.items()):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x") as file:
-            file.write(text)
+        folders = [folder for folder in path.parents if not folder.exists()]
+        begun += [*reversed(folders), path]
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", errors=AS_IT_IS) as file:
+                file.write(text)
+        except OSError as error:
+            _take_back(begun, error, path)
+            raise
         made.written.append(Path(shown(path, made.root)))
     registry.reload()
+
+
+def _take_back(begun: Sequence[Path], error: OSError, path: Path) -> None:
+    """Remove what was begun, and let the error, which may name no file, name the one that could not be written."""
+    error.filename = error.filename or str(path)
+    for one in reversed(begun):
+        with contextlib.suppress(OSError):
+            one.rmdir() if one.is_dir() else one.unlink()
 
 
 def shown(path: Path, root: Path) -> str:

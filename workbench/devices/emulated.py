@@ -203,6 +203,8 @@ class _EmulatedPlan:
         for name, array in self._arrays.items():
             if array.zero:
                 guards.check_zero(name, array, self.read(name))
+            if array.output and name not in self._plan.scratch:
+                guards.check_whole(name, array, self._memory.initialised(self._allocations[name]))
 
     def _registers(self, launch: Launch, grid: tuple[int, int, int]) -> int | None:
         """What ptxas reports of a kernel; None where nothing hangs on it, which saves its time."""

@@ -33,6 +33,19 @@ def guard(memory: Any) -> Any:
     return memory[ZONE:-ZONE]
 
 
+def check_whole(name: str, array: Array, written: np.ndarray[Any, Any]) -> None:
+    """Raises Fault where some bytes of an element were written and others not; `written` has a flag for each byte."""
+    count = written.reshape(-1, array.dtype.itemsize).sum(axis=1)
+    parts = np.flatnonzero((count > 0) & (count < array.dtype.itemsize))
+    if parts.size:
+        first = f"{count[parts[0]]} of the {array.dtype.itemsize} bytes of {name}[{parts[0]}]"
+        raise Fault(
+            Verdict.MISMATCH,
+            f"{parts.size} of {count.size} elements of {name} were written in part: {first}; as {name} is declared, "
+            f"the kernel has to write elements of type {array.dtype.cuda}",
+        )
+
+
 def check_zero(name: str, array: Array, storage: np.ndarray[Any, Any]) -> None:
     """Raise Fault where scratch that a plan has to leave zero, here on the host, is not, with the first such place."""
     element = storage.view(np.uint8).reshape(array.storage_elements, -1).any(axis=1)

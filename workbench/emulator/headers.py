@@ -8,7 +8,15 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 
-__all__ = ["RANDOM", "cuda_headers", "header_folder", "is_of_cuda", "random_headers", "standard_headers"]
+__all__ = [
+    "MATHEMATICAL",
+    "RANDOM",
+    "cuda_headers",
+    "header_folder",
+    "is_of_cuda",
+    "random_headers",
+    "standard_headers",
+]
 
 RANDOM = "curand"
 """How the names of the headers of cuRAND begin."""
@@ -30,15 +38,22 @@ _OF_CUDA = (
     "cub/thread/",
 )
 
-_MATHEMATICAL = {  # of POSIX, and in every host's <math.h>
+MATHEMATICAL = {
     "M_E": "2.7182818284590452354",
-    "M_LN2": "0.69314718055994530942",
     "M_LOG2E": "1.4426950408889634074",
+    "M_LOG10E": "0.43429448190325182765",
+    "M_LN2": "0.69314718055994530942",
+    "M_LN10": "2.30258509299404568402",
     "M_PI": "3.14159265358979323846",
     "M_PI_2": "1.57079632679489661923",
-    "M_SQRT1_2": "0.70710678118654752440",
+    "M_PI_4": "0.78539816339744830962",
+    "M_1_PI": "0.31830988618379067154",
+    "M_2_PI": "0.63661977236758134308",
+    "M_2_SQRTPI": "1.12837916709551257390",
     "M_SQRT2": "1.41421356237309504880",
+    "M_SQRT1_2": "0.70710678118654752440",
 }
+"""Constants of POSIX, which every host's <math.h> has."""
 
 
 def header_folder(library: str) -> str | None:
@@ -75,7 +90,7 @@ def standard_headers(folders: Sequence[str | PathLike[str]]) -> dict[bytes, byte
     for name in _STANDARD:
         headers[name] = f"#include <cuda/std/{name}>\n"
         headers[name] += "namespace cuda { namespace std {} }\nnamespace std { using namespace ::cuda::std; }\n"
-    for macro, value in _MATHEMATICAL.items():
+    for macro, value in MATHEMATICAL.items():
         headers["cmath"] += f"#ifndef {macro}\n#define {macro} {value}\n#endif\n"
     for name in [name for name in headers if name[0] == "c"]:
         headers[f"{name[1:]}.h"] = f"#include <{name}>\n"

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..model.arrays import Array, Arrays
 from ..model.declared import BadOperation, declared
+from ..model.distribution import Distribution
 from ..model.dtypes import FP64
 from ..model.problem import Problem, Tier
 from ..model.results import WrongElement
@@ -102,10 +103,13 @@ def _beyond(case: Case, answer: Arrays) -> Iterator[tuple[str, Comparison]]:
 
 
 def _tight(case: Case, name: str, first: WrongElement, how: str) -> str:
+    kind = case.problem.distribution
+    other = "" if kind is Distribution.NORMAL else f"; or name in `distributed` only the inputs that may be {kind}"
     return (
         f"the bound of the operation is too tight on {case.problem}: {how}, {name}{first.index} is {first.got}, the "
         f"reference {first.expected}, and the error allowed is {first.bound:.3g}, so that no kernel can pass that "
         "computes in fp32. Allow the rounding of sums, u sqrt(K) (|A||B|) for K products, and what comes after them"
+        f"{other}"
     )
 
 

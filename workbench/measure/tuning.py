@@ -23,6 +23,7 @@ from .. import harness
 from ..catalogue import registry
 from ..devices import Device, Fault
 from ..judge import integrity
+from ..model.operation import NO_SUITE
 from ..model.problem import Problem
 from ..model.results import Measurement, Verdict
 from ..model.stage import Stage
@@ -231,9 +232,13 @@ def searches(
     """What is to be tuned for what: the one problem given for an operation, else its suite, one of each class. On the
     emulator one problem for each variant of the source is enough. Raises TuningError where there is nothing."""
     found: dict[tuple[Any, ...], tuple[Stage[Any], Problem]] = {}
-    for stage in (s for s in stages if s.space):
-        chosen = problems.get(stage.operation)
-        for problem in (chosen,) if chosen else registry.operation_of(stage).suite:
+    tunable = [s for s in stages if s.space]
+    given = {name: (problem,) for name, problem in problems.items()}
+    suites = {s.operation: given.get(s.operation) or registry.operation_of(s).suite for s in tunable}
+    if tunable and not any(suites.values()):
+        raise TuningError(f"there is nothing to tune: {NO_SUITE}")
+    for stage in tunable:
+        for problem in suites[stage.operation]:
             if stage.supports(problem, device.architecture) is None:
                 variant = tuple(stage.defines(problem).items())
                 kind = variant if device.name == "emulator" else problem_class(problem)

@@ -136,10 +136,21 @@ FLOATS: dict[str, DType] = {t.name: t for t in (BF16, FP16, FP32)}
 """The types that most operations on real numbers take, by name."""
 
 
+ELSEWHERE: dict[str, DType] = {
+    **{name: t for t in DTYPES.values() if not t.compute_only for name in (t.numpy.name, t.cuda)},
+    **{f"f{8 * t.itemsize}": t for t in (FP64, FP32, FP16)},
+    **{f"{letter}{8 * t.itemsize}": t for t in (INT8, INT16, INT32, INT64) for letter in "is"},
+    **{f"u{8 * t.itemsize}": t for t in (UINT8, UINT16, UINT32, UINT64)},
+    **{"half": FP16, "char": INT8, "uint": UINT32, "long": INT64},
+}
+"""Element types by the names that NumPy, CUDA C++ and PTX have for them."""
+
+
 def dtype_of(name: str) -> DType:
     """The element type of this name, which is one of `DTYPES`: `bf16`, `fp32`, `e4m3`, `int32`. Raises KeyError."""
     if name not in DTYPES:
-        raise KeyError(f"there is no element type {name!r}; the types are {', '.join(DTYPES)}")
+        meant = f"write {ELSEWHERE[name]}" if name in ELSEWHERE else f"the types are {', '.join(DTYPES)}"
+        raise KeyError(f"there is no element type {name!r}; {meant}")
     return DTYPES[name]
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from hypothesis import strategies as st
 
 
+NO_SUITE = "the operation has no suite of problems: name one with --problem"
+
+
 @dataclass
 class Operation(Generic[P]):
     """A computation, and the ladder of stages that compute it. The ladder is a tree: each stage except the first of a

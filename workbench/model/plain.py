@@ -84,16 +84,20 @@ def encoded(made: Any) -> dict[str, Any]:
 def _launch(launch: Launch) -> dict[str, Any]:
     return {
         "kernel": str(launch.kernel),
-        "grid": numbers(launch.grid),
-        "block": numbers(launch.block),
-        "cluster": numbers(launch.cluster),
-        "shared_bytes": numbers(launch.shared_bytes),
+        **{name: _size(launch, name) for name in ("grid", "block", "cluster", "shared_bytes")},
         "persistent": bool(launch.persistent),
-        "args": [_argument(argument) for argument in launch.args],
+        "args": [_argument(a, f"parameter {i} of {launch.kernel}") for i, a in enumerate(launch.args)],
     }
 
 
-def _argument(argument: Any) -> Any:
+def _size(launch: Launch, name: str) -> Any:
+    try:
+        return numbers(getattr(launch, name))
+    except TypeError as error:
+        raise TypeError(f"{name} of {launch.kernel}: {error}") from None
+
+
+def _argument(argument: Any, parameter: str) -> Any:
     if isinstance(argument, str):
         return str(argument)
     if isinstance(argument, np.generic):
@@ -105,8 +109,8 @@ def _argument(argument: Any) -> Any:
             return made | {"im2col": {f.name: numbers(getattr(box, f.name)) for f in dataclasses.fields(box)}}
         return made | {"box": numbers(box)}
     raise TypeError(
-        f"an argument is the name of an array, a NumPy scalar or a TensorMap, not {type(argument).__name__}: write "
-        "np.int32(n) for a number"
+        f"{parameter}: an argument is the name of an array, a NumPy scalar or a TensorMap, not "
+        f"{type(argument).__name__}: write np.int32(n) for a number"
     )
 
 

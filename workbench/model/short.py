@@ -16,7 +16,7 @@ import numpy as np
 
 from .arrays import Array, Arrays, element_bytes
 from .distribution import NonFinite
-from .dtypes import DTYPES, FLOATS, FP32, FP64, DType, dtype_of
+from .dtypes import DTYPES, ELSEWHERE, FLOATS, FP32, FP64, DType, dtype_of
 from .operation import Operation
 from .problem import OF_ALL, Cost, Problem, Size, Tier, extents
 
@@ -28,6 +28,9 @@ Answer = Any
 
 ACCUMULATION = 4.0
 """Constant of the bound, as in `dot_products`."""
+
+LIKE = 8
+"""How many results at least say how large results of a problem are: of fewer, all may be sums that cancel."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,22 @@ class ShortProblem(Problem):
         if self.declaration.bound:
             return self.declaration.bound(self, inputs, expected)
         types = {name: array.dtype for name, array in self.arrays().items()}
-        return {name: default_bound(values, self.reduced, types[name]) for name, values in expected.items()}
+        others = self._others_like(inputs, LIKE - min(values.size for values in expected.values()))
+        return {
+            name: default_bound(values, self.reduced, types[name], [other[name] for other in others])
+            for name, values in expected.items()
+        }
+
+    def _others_like(self, inputs: Arrays, count: int) -> list[Arrays]:
+        """Results for so many other inputs of the same sizes: zero-mean ones with random signs, others drawn anew."""
+        found, arrays = [], self.arrays()
+        for rng in (np.random.default_rng([self.seed, number]) for number in range(count)):
+            other = inputs | (self.declaration.draw(self, rng) if self.declaration.draw else {})
+            for name in (n for n in self.distributed_inputs() if arrays[n].dtype.is_float and n in other):
+                other[name] = np.where(rng.random(other[name].shape) < 0.5, -other[name], other[name])
+            with np.errstate(all="ignore"):
+                found.append(self.reference(other))
+        return found
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         more = self.declaration.controls(self, inputs, expected) if self.declaration.controls else {}
@@ -159,9 +177,12 @@ def _wide(values: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
     return values if values.dtype.kind in "iub" else values.astype(dtype)
 
 
-def default_bound(expected: np.ndarray[Any, Any], terms: int, out: DType) -> np.ndarray[Any, Any]:
+def default_bound(
+    expected: np.ndarray[Any, Any], terms: int, out: DType, others: Sequence[np.ndarray[Any, Any]] = ()
+) -> np.ndarray[Any, Any]:
     """The bound of sums of `terms` numbers of zero mean, and a few operations more, in fp32: one rounding of the result
-    and c u (sqrt(terms) + 4) of its size, which is at least the root mean square of all results.
+    and c u (sqrt(terms) + 4) of its size, which is at least the root mean square of all results and of `others`, which
+    are results of other inputs like these.
 
     The growth with sqrt(terms) is that of `dot_products`. Where results are sums that cancel to much less than their
     like, it is not enough: give a bound of your own.
@@ -169,7 +190,8 @@ def default_bound(expected: np.ndarray[Any, Any], terms: int, out: DType) -> np.
     if not out.is_float:
         return np.zeros(expected.shape)
     accumulator = FP64 if out is FP64 else FP32
-    finite = np.abs(expected[np.isfinite(expected)])
+    results = np.concatenate([np.ravel(values) for values in (expected, *others)])
+    finite = np.abs(results[np.isfinite(results)])
     size = np.sqrt(np.mean(finite**2)) if finite.size else 0.0
     error = ACCUMULATION * accumulator.unit_roundoff * (math.sqrt(terms) + 4) * np.maximum(np.abs(expected), size)
     bound: np.ndarray[Any, Any] = out.unit_roundoff * (np.abs(expected) + error) + error + out.smallest
@@ -278,6 +300,9 @@ def _type_fields(
 ) -> dict[str, tuple[str, ...]]:
     """The fields that name a type, with the types that they may have. Raises ValueError for one that is unknown."""
     used = dict.fromkeys(array.dtype for array in made.arrays.values() if array.dtype not in DTYPES)
+    for name in used:
+        if name in ELSEWHERE and name not in dtypes:
+            raise ValueError(f"{name} is no type here; write {ELSEWHERE[name]}")
     found = {name: tuple(dtypes.get(name, FLOATS)) for name in used}
     for allowed in found.values():
         for name in allowed:

@@ -50,7 +50,9 @@ class Explanation:
 
     def __str__(self) -> str:
         parameters = ", ".join(f"{name}={value}" for name, value in self.stage.parameters.items())
-        time = "" if self.us is None else f"; predicted: {self.us:,.1f} us"
+        measured = cost.measured_on(self.device)
+        there = "" if measured == self.device else f" by the constants of {measured}"
+        time = "" if self.us is None else f"; predicted{there}: {self.us:,.1f} us"
         head = f"{self.stage.spec} ({parameters}) solves {self.problem.label} on {self.device}: {self.why}{time}"
         rows = [
             [c.stage.name, "-" if c.us is None else f"{c.us:,.1f}", c.bound or "-", c.refused or ""]

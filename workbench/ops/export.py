@@ -15,7 +15,7 @@ from ..devices import tensor_maps
 from ..model.arrays import Array
 from ..model.errors import WrongUsage
 from ..model.launch import Argument, Launch
-from ..model.operation import Operation
+from ..model.operation import NO_SUITE, Operation
 from ..model.problem import Problem
 from ..model.stage import Stage
 from ..model.tensor_map import TensorMap
@@ -72,6 +72,8 @@ def export(
         raise ExportError(f"{name} is not a valid name of a Python module")
     limited = dataclasses.replace(operation, stages=list(stages), called=None)
     wanted = [operation.problem.parse(text) for text in problems] or list(operation.suite)
+    if not wanted:
+        raise ExportError(f"{name}: {NO_SUITE}")
     try:
         return _write(limited, wanted, folder, device)
     except BaseException:

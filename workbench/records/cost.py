@@ -97,6 +97,11 @@ def _tuned(device: str, operation: str) -> tuple[Sample, ...]:
     )
 
 
+def measured_on(device: str) -> str:
+    """The device whose constants ship for this one: itself, or the usual one."""
+    return device if device in shipped() else USUAL
+
+
 _constants: dict[tuple[str, str], dict[str, Constants]] = {}
 """By device and operation: a process reads and fits once."""
 
@@ -106,7 +111,7 @@ def constants(device: str, operation: Operation[Any]) -> dict[str, Constants]:
     have been tuned on enough problems, what fits the times found."""
     key = device, operation.name
     if key not in _constants:
-        table = shipped().get(device) or shipped().get(USUAL, {})
+        table = shipped().get(measured_on(device), {})
         found = {name: Constants(**values) for name, values in table.get(operation.name, {}).items()}
         _constants[key] = found | fitted(operation, _tuned(*key))
     return _constants[key]

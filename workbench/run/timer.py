@@ -11,12 +11,14 @@ from ..catalogue import registry
 from ..devices import Device
 from ..measure import timing
 from ..model.declared import BadStage
+from ..model.operation import NO_SUITE
 from ..model.problem import Problem
 from ..model.results import HostTiming, Measurement, PeerResult, Run, StageResult
 from ..model.stage import Stage
 from ..toolchain.compiler import compile_stage, source_digest, source_of
 from .asked import Asked, Listener
 from .interrupted import Interrupted
+from .verifier import ALL
 
 CHANGED = "the source has changed since it was verified: what would be timed is not what is right"
 
@@ -38,6 +40,8 @@ class Timer:
         before = {p: m for p in suite if same and (m := self._measured_before(stage, p, result.source_sha256))}
         tasks = [(stage, self._asked.device, p, result.source_sha256) for p in suite if p not in before]
         outcomes = self._asked.each(_bench, tasks)
+        if not suite:
+            result.untimed[ALL] = NO_SUITE
         for number, problem in enumerate(suite):
             later = dict.fromkeys((p.label for p in suite[number:]), "the run ended before it was timed")
             self._save(replace(result, untimed=result.untimed | later))

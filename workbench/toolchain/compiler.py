@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..emulator.headers import header_folder, standard_headers
+from ..emulator.host_code.stubs import header_of
 from ..model.errors import WorkbenchError
 from ..model.origin import SOURCES
 from ..model.problem import Problem
@@ -448,7 +449,13 @@ def _diagnostics(log: str, path: Path, defines: Defines) -> str:
     where = " ".join(f"{k}={v}" for k, v in defines)
     said = log.strip(chr(0)).strip()
     rest = f"\n... and {len(said) - MOST_SAID:,} characters more" if len(said) > MOST_SAID else ""
-    return f"{path.name} does not compile ({where}):\n{said[:MOST_SAID]}{rest}"
+    return f"{path.name} does not compile ({where}):\n{said[:MOST_SAID]}{rest}{_missing_headers(said)}"
+
+
+def _missing_headers(said: str) -> str:
+    """What to include for names that a host's compiler knows, and NVRTC does not."""
+    headers = {name: header_of(name) for name in re.findall(r'identifier "(\w+)" is undefined', said)}
+    return "".join(f"\n{name}: add #include <{header}>" for name, header in headers.items() if header)
 
 
 def _usage(log: str) -> dict[str, KernelUsage]:

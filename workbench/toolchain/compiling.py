@@ -5,6 +5,7 @@ A process serves one compilation after the other. As many are kept as have been 
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import json
@@ -144,6 +145,13 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _end_idle() -> None:
+    """Processes that are left when this one ends would be resources that nobody has closed."""
+    while _idle:
+        _idle.pop().end()
 
 
 def begin() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..headers import MATHEMATICAL
 from .torch_header import TORCH
 
 __all__ = [
     "ANNOTATING",
     "HEADERS",
     "cub_header",
+    "header_of",
     "implicit_header",
     "is_device_library",
     "is_host_library",
@@ -30,19 +32,7 @@ _MACROS = {
     "RAND_MAX": "2147483647",
     "EXIT_SUCCESS": "0",
     "EXIT_FAILURE": "1",
-    "M_E": "2.7182818284590452354",
-    "M_LOG2E": "1.4426950408889634074",
-    "M_LOG10E": "0.43429448190325182765",
-    "M_LN2": "0.69314718055994530942",
-    "M_LN10": "2.30258509299404568402",
-    "M_PI": "3.14159265358979323846",
-    "M_PI_2": "1.57079632679489661923",
-    "M_PI_4": "0.78539816339744830962",
-    "M_1_PI": "0.31830988618379067154",
-    "M_2_PI": "0.63661977236758134308",
-    "M_2_SQRTPI": "1.12837916709551257390",
-    "M_SQRT2": "1.41421356237309504880",
-    "M_SQRT1_2": "0.70710678118654752440",
+    **MATHEMATICAL,
 }
 _TYPES = {  # of glibc's <sys/types.h>, which cuda_runtime.h includes
     "uint": "unsigned int",
@@ -72,6 +62,19 @@ _WIDTHS = ("8", "16", "32", "64", "_fast8", "_fast16", "_fast32", "_fast64", "_l
 _INTEGERS = frozenset(f"{sign}int{width}_t" for sign in ("", "u") for width in _WIDTHS) | {
     *(f"{sign}INT{width}_{end}" for sign in ("", "U") for width in ("8", "16", "32", "64") for end in ("MIN", "MAX")),
     *("SIZE_MAX", "intmax_t", "uintmax_t"),
+}
+
+_TYPES_OF_CUDA = {
+    "cuda_fp16.h": "__half half __half2 half2",
+    "cuda_bf16.h": "__nv_bfloat16 nv_bfloat16 __nv_bfloat162 nv_bfloat162",
+    "cuda_fp8.h": "__nv_fp8_e4m3 __nv_fp8_e5m2 __nv_fp8x2_e4m3 __nv_fp8x2_e5m2 __nv_fp8x4_e4m3 __nv_fp8x4_e5m2",
+}
+_DECLARING = {
+    **dict.fromkeys(_INTEGERS, "cstdint"),
+    **dict.fromkeys(_LIMITS, "climits"),
+    **dict.fromkeys(_FLOATS, "cfloat"),
+    **dict.fromkeys(("INFINITY", "NAN", *MATHEMATICAL), "cmath"),
+    **{name: header for header, names in _TYPES_OF_CUDA.items() for name in names.split()},
 }
 
 # names of namespace std that kernels use, and the header that nvcc's host compiler has somewhere among the others
@@ -190,6 +193,11 @@ def implicit_header(words: Collection[str]) -> tuple[str, str]:
         for name in sorted(used & _FUNCTIONS.keys())
     ]
     return _PRELUDE, "\n".join(lines) + "\n"
+
+
+def header_of(name: str) -> str | None:
+    """The header that declares a constant or type that nvcc has without an include, or that kernels often use."""
+    return _DECLARING.get(name)
 
 
 def standard_includes(words: Collection[str]) -> list[str]:
