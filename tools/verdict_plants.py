@@ -28,6 +28,7 @@ MOST_WARP_INSTRUCTIONS = 1_000_000
 ADD = "if (i < n) c[i] = from_float<IN>(to_float(a[i]) + to_float(b[i]));"
 SUM = "sum += to_float(a[k]) * to_float(b[k * b_step]);"
 STORE = "C[static_cast<long long>(m) * ldc + n] = from_float<OUT>(sum);"
+KEEP = 'asm volatile("setmaxnreg.dec.sync.aligned.u32 {};");'
 KERNEL = 'extern "C" __global__'
 
 Restage = Callable[[Stage[Any]], Stage[Any]]
@@ -153,9 +154,13 @@ PLANTS: dict[Verdict, Plant] = {
         "if (i % 2) c[i % n] = from_float<IN>(__shfl_sync(~0u, to_float(a[0]), 0));",
         "9,dtype=fp32",
     ),
-    Verdict.REGISTER_MISUSE: added(
+    Verdict.REGISTER_MISUSE: Plant(
         "more registers are kept than there are",
-        'asm volatile("setmaxnreg.dec.sync.aligned.u32 200;");',
+        "vector_add:naive",
+        (
+            ("__launch_bounds__(THREADS)", "__launch_bounds__(THREADS, 2)"),
+            (ADD, f"{ADD}\n  {KEEP.format(24)}\n  {KEEP.format(40)}"),
+        ),
         "9,dtype=fp32",
     ),
     Verdict.DEADLOCK: added(

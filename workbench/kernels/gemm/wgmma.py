@@ -422,10 +422,11 @@ def _flexible(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         *PADDED_C,
         _TALL,
         *DEEP,
-        GemmProblem(m=288, n=260, k=200, dtype="bf16", out="bf16"),  # as its transpose
-        GemmProblem(m=143, n=264, k=72, dtype="fp16", out="fp16", layout="nn", pad_c=1),
-        GemmProblem(m=270, n=184, k=136, dtype="bf16", out="bf16", layout="nn"),
-        GemmProblem(m=280, n=280, k=64 * 20, dtype="bf16", out="bf16", layout="nn"),  # shared by blocks
+        # of many tiles, so that they are wide; the first three as their transposes
+        GemmProblem(m=80, n=128 * 131, k=40, dtype="bf16", out="bf16"),
+        GemmProblem(m=144, n=128 * 70 - 8, k=72, dtype="bf16", out="bf16", layout="nn"),
+        GemmProblem(m=112, n=128 * 131 + 4, k=8, dtype="fp16", out="fp16", layout="nn", pad_b=4, pad_c=1),
+        GemmProblem(m=128 * 131 + 1, n=80, k=40, dtype="bf16", out="bf16", layout="nn"),
     ),
     sizes=_flexible,
 )
