@@ -178,16 +178,17 @@ SMALL_BLOCKS = BY_NAME["small_blocks"].with_parameters({"WARPGROUPS": 2, "TILE_K
 
 
 @pytest.mark.parametrize(
-    ("right", "broken", "verdict"),
+    ("right", "broken", "verdicts"),
     [
-        ("atomicInc(ticket, all - 1)", "atomicInc(ticket, all)", "stale"),
-        ("    mbarrier_wait(memory.empty, parity);\n", "", "deadlock"),
-        ("  mbarrier_wait(memory.full, parity);\n", "", "uninitialised"),
+        ("atomicInc(ticket, all - 1)", "atomicInc(ticket, all)", {"stale"}),
+        # a ticket is overwritten: consumers wait for its tile, or leave before it has come
+        ("    mbarrier_wait(memory.empty, parity);\n", "", {"deadlock", "exited_with_work"}),
+        ("  mbarrier_wait(memory.full, parity);\n", "", {"uninitialised"}),
     ],
 )
-def test_a_fault_of_the_dynamic_scheduler_is_named(right, broken, verdict):
+def test_a_fault_of_the_dynamic_scheduler_is_named(right, broken, verdicts):
     problem = AttentionProblem(heads=2, rows=390, keys=70, dim=64, causal=True)
-    assert broken_verdict(DYNAMIC, "specialised.cuh", right, broken, problem) == verdict
+    assert broken_verdict(DYNAMIC, "specialised.cuh", right, broken, problem) in verdicts
 
 
 @pytest.mark.parametrize(
