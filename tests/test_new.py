@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -218,7 +221,27 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_what_cannot_be_written_whole_is_taken_back(folder: Path) -> None:
+def half_of_a_text(patch: pytest.MonkeyPatch) -> None:
+    """Of what is written at the end of a file only half finds room."""
+    opened = Path.open
+
+    def opening(path: Path, mode: str = "r", **options: Any) -> Any:
+        file: Any = opened(path, mode, **options)
+        if mode == "a":
+            write = file.write
+
+            def half(text: str) -> None:
+                write(text[: len(text) // 2])
+                file.flush()
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+            file.write = half
+        return file
+
+    patch.setattr(Path, "open", opening)
+
+
+def test_what_cannot_be_written_whole_is_taken_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with largest_file(2000):  # the declaration, and neither the source nor the package, is larger
         result = run("rowmax", "--like", "reduction")
     path = folder / "kernels/rowmax/__init__.py"
@@ -227,7 +250,8 @@ def test_what_cannot_be_written_whole_is_taken_back(folder: Path) -> None:
     assert run("rowmax", "--like", "reduction").exit_code == 0
     stages, files = Path("kernels/rowmax/stages.py"), sorted(folder.rglob("*.cu"))
     text = stages.read_text()
-    with largest_file(len(text) + 100):
+    with monkeypatch.context() as patch:
+        half_of_a_text(patch)
         result = run("rowmax:next", "--from", "naive")
     assert (result.exit_code, result.stderr) == (1, f"Error: {stages.resolve()} cannot be written: File too large\n")
     assert stages.read_text() == text
