@@ -136,12 +136,15 @@ def scan(d: Draw) -> Problem:
     return Problem(f"{r}x{c}", ops.scan, (x,), lambda: x.cumsum(-1))
 
 
+def heads_of(d: Draw, most: int) -> tuple[int, int, int, int]:
+    """Batch, heads, length and dim, of at most so many elements."""
+    dim, length, heads = int(d.rng.choice((64, 128))), d.extent(8192, 16), d.extent(32)
+    return d.extent(max(1, min(64, most // (length * heads * dim)))), heads, length, dim
+
+
 def attention(d: Draw) -> Problem:
     """Self-attention, so that PyTorch's mask is ours."""
-    dim = int(d.rng.choice((64, 128)))
-    length = d.extent(8192, 16)
-    heads = d.extent(32)
-    batch = d.extent(max(1, min(64, (1 << 25) // (length * heads * dim))))
+    batch, heads, length, dim = heads_of(d, 1 << 25)
     causal = d.yes()
     q, k, v = (d.array(batch, heads, length, dim) for _ in "qkv")
     call = d.torch.nn.functional.scaled_dot_product_attention
@@ -221,12 +224,6 @@ def norm_backward(function: Any, d: Draw) -> Problem:
     r, c = rows(d)
     arrays = {"x": d.array(r, c), "w": d.array(c), "dy": d.array(r, c)}
     return beside("PyTorch autograd", f"{r}x{c}", function, arrays, {"eps": 1e-5})
-
-
-def heads_of(d: Draw, most: int) -> tuple[int, int, int, int]:
-    """Batch, heads, length and dim, of at most so many elements."""
-    dim, length, heads = int(d.rng.choice((64, 128))), d.extent(8192, 16), d.extent(32)
-    return d.extent(max(1, min(64, most // (length * heads * dim)))), heads, length, dim
 
 
 def rotary(d: Draw) -> Problem:

@@ -112,10 +112,11 @@ def _problems(stage: Stage, examples: int) -> Iterator[Problem]:
     def new_in(problem: Problem) -> set[tuple[str, str]]:
         return todo & {(name, problem.text(name)) for name in choices}
 
-    for problem in (*suite(stage, open_device("emulator")), assembled(stage, open_device("emulator"))):
+    device = open_device("emulator")
+    for problem in (*suite(stage, device), assembled(stage, device)):
         yield problem
         todo -= new_in(problem)
-    verified = drawn(stage, open_device("emulator"), examples=examples, seed=0)
+    verified = drawn(stage, device, examples=examples, seed=0)
     while has := new_in(most := max(verified, key=lambda problem: len(new_in(problem)))):
         yield most
         todo -= has

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import plain
-from ..model.declared import where
+from ..model.declared import declares, where
 from ..model.operation import Operation
 from ..model.stage import Stage
 from . import channel, stubs
@@ -179,19 +179,10 @@ def _tried(function: Callable[[], Any], declared: Any = None) -> dict[str, Any]:
 def told(error: BaseException, declared: Any = None) -> str:
     """What a stage raised, from the line of its own code on; else where the function is declared, of which the
     workbench cannot use what it returned."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_theirs(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if declares(f.filename)]
     lines = [*traceback.format_list(frames[-LINES:]), *traceback.format_exception_only(error)]
     place = "" if frames or declared is None else f"{where(declared)}: "
     return f"{place}{''.join(lines).strip()}"[-plain.MOST_TEXT :]
-
-
-def _is_theirs(file: str) -> bool:
-    """Whether code in this file is that of a stage, and neither of the workbench nor of imports."""
-    kernels = os.path.join(_PACKAGE, "kernels")  # noqa: PTH118
-    return (not file.startswith(_PACKAGE) or file.startswith(kernels)) and "importlib" not in file
-
-
-_PACKAGE = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
 
 
 def _reason(value: Any) -> str | None:

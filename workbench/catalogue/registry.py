@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import kernels
-from ..model.declared import BadOperation, BadStage, trouble
+from ..model.declared import BadOperation, BadStage, declares, trouble
 from ..model.errors import WrongUsage, hint
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN
@@ -256,16 +256,9 @@ def _import_trouble(origin: _Origin, name: str, error: BaseException) -> str:
         what = f"{type(error).__name__}: {error.msg}"
         return f"{origin.label}: {name} cannot be imported: {error.filename}:{error.lineno}: {what}"
     what = f"{type(error).__name__}: {error}".splitlines()[0]
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
-    theirs = [f for f in frames if _declares(Path(f.filename))]
+    theirs = [f for f in traceback.extract_tb(error.__traceback__) if declares(f.filename)]
     where = f"{theirs[-1].filename}:{theirs[-1].lineno}: " if theirs else ""
     return f"{origin.label}: {name} cannot be imported: {where}{what}"
-
-
-def _declares(file: Path) -> bool:
-    """Whether this is a file of declarations, and not of what they call in the workbench."""
-    package = Path(__file__).parents[1]
-    return not file.is_relative_to(package) or file.is_relative_to(package / "kernels")
 
 
 def _place(operation: Operation[Any], module: ModuleType, origin: _Origin) -> None:

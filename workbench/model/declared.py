@@ -6,6 +6,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -31,6 +32,12 @@ class BadStage(BadOperation):
     def __init__(self, message: str, ended: bool = False) -> None:
         super().__init__(message)
         self.ended = ended
+
+
+def declares(file: str) -> bool:
+    """Whether code in this file is that of a declaration, and neither of imports nor of the workbench around it."""
+    package, path = Path(__file__).parents[1], Path(file)
+    return "importlib" not in file and (not path.is_relative_to(package) or path.is_relative_to(package / "kernels"))
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ class Between:
     @property
     def memory(self) -> tuple[tuple[int, bool], ...]:
         """The bytes of each, and whether these are zero on a stream before and after every call: where they are memory
-        alone. None, where something is computed or copied, or where zeros are of one call alone, or many."""
+        alone. Empty where something is computed or copied, or where zeros are of one call alone, or many."""
         of_one_call = self.launches > 1 and any(array.zero for array in self.scratch.values())
         many = sum(array.nbytes for array in self.left_out.values()) > MOST_KEPT
         if self.dropped or self.prepared or self.started or of_one_call or many:

@@ -194,10 +194,8 @@ def fitted_choices(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> Iterato
 def wide_choices(m: int, n: int, k: int, most: int) -> Iterator[tuple[float, tuple[int, int], int]]:
     """The same of `fitted_tiles`: where blocks share a tile, they are at most so many."""
     for shape in WIDE:
-        for parts in (1, 2, 4, 8):
-            blocks = ceil_div(m, shape[0]) * ceil_div(n, shape[1]) * parts
-            # a block stores 16 columns or more
-            if shape[1] // parts >= 16 and (parts == 1 or blocks <= most) and parts <= ceil_div(k, 64):
+        for parts in _shares(ceil_div(m, shape[0]) * ceil_div(n, shape[1]), k, most):
+            if shape[1] // parts >= 16:  # columns that a block stores
                 yield wide_cycles(m, n, k, shape, parts), shape, parts
 
 
@@ -205,14 +203,25 @@ def flexible_choices(m: int, n: int, k: int, swaps: bool, most: int) -> Iterator
     """The same of `flexible_tiles`, whose tiles may have any number of columns or, where it `swaps`, of rows."""
     for swapped in (False, True)[: 1 + swaps]:
         along, across = (n, m) if swapped else (m, n)  # the sides of C that the sides of a tile divide
-        for high, widest in HIGH:
-            most_wide = min(widest, ceil_div(across, FLEXIBLE) * FLEXIBLE)
-            for wide in range(min(NARROWEST, most_wide), most_wide + 1, FLEXIBLE):
-                shape = (wide, high) if swapped else (high, wide)
-                for parts in (1, 2, 4, 8) if is_swapped(shape[0]) == swapped else ():
-                    blocks = ceil_div(along, high) * ceil_div(across, wide) * parts
-                    if wide % (parts * FLEXIBLE) == 0 and (parts == 1 or (blocks <= most and parts <= ceil_div(k, 64))):
-                        yield wide_cycles(along, across, k, (high, wide), parts), shape, parts
+        for high, wide in _flexible_sides(across):
+            shape = (wide, high) if swapped else (high, wide)
+            if is_swapped(shape[0]) != swapped:
+                continue
+            for parts in _shares(ceil_div(along, high) * ceil_div(across, wide), k, most):
+                if wide % (parts * FLEXIBLE) == 0:
+                    yield wide_cycles(along, across, k, (high, wide), parts), shape, parts
+
+
+def _flexible_sides(across: int) -> Iterator[tuple[int, int]]:
+    """Both sides of a tile of `flexible_tiles`, the second of which divides so much of C."""
+    for high, widest in HIGH:
+        most = min(widest, ceil_div(across, FLEXIBLE) * FLEXIBLE)
+        yield from ((high, wide) for wide in range(min(NARROWEST, most), most + 1, FLEXIBLE))
+
+
+def _shares(tiles: int, k: int, most: int) -> Iterator[int]:
+    """Blocks that may share each of so many tiles of TMA's k-tiles, where `most` blocks may in all."""
+    return (parts for parts in (1, 2, 4, 8) if parts == 1 or (tiles * parts <= most and parts <= ceil_div(k, 64)))
 
 
 def choices(
