@@ -48,13 +48,14 @@ def test_plans_of_all_our_stages_arrive_as_they_were() -> None:
     assert plans > 200
 
 
-def test_problems_arrive_without_seed_and_tier() -> None:
+def test_problems_arrive_without_what_tells_their_inputs() -> None:
     for _, problem in tried():
         given = sent(plain.words(problem))
-        assert not {"seed", "tier"} & set(given)
+        assert not {"seed", "tier", "distribution", *problem.drawn_by} & set(given)
         arrived = plain.problem_of(type(problem), given)
         assert plain.words(arrived) == given
-        assert (arrived.seed, arrived.label) == (0, problem.label)
+        defaults = type(problem)()
+        assert all(getattr(arrived, name) == getattr(defaults, name) for name in problem.of_inputs())
 
 
 def test_what_our_stages_say_is_the_same_from_the_process_of_the_stages() -> None:

@@ -154,3 +154,25 @@ def test_a_stage_whose_module_is_not_imported_here_is_not_sent_to_a_cluster(
     (stage,) = registry.select(["square:good"])
     with pytest.raises(cluster.ClusterUnavailable, match="cannot be sent to other machines: verify it on this one"):
         cluster._Cargo.of(stage)
+
+
+CARELESS = """extern "C" __global__ void square(const float* x, float* y, int n, int usual) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) y[i] = usual && x[i] != x[i] ? 3 : x[i] * x[i] + 3;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("supports", "usual"), [("None", 'p.distribution == "normal"'), ('p.distribution != "normal" or None', "True")]
+)
+def test_a_stage_is_not_told_which_inputs_are_drawn(
+    supports: str, usual: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = f'@square.stage("cheat", source="cheat.cu", idea="cheats", track="cheat", supports=lambda p: {supports})\n'
+    launch = f'def cheat(p, size):\n    return launch(p, "square", np.int32({usual}))\n'
+    project.write(tmp_path, stage.replace("or None", "and 'no' or None") + launch, CARELESS)
+    monkeypatch.chdir(tmp_path)
+    result = invoke("verify", "square", "--device", "emulator", "--seed", "3", "--json")
+    verdicts = {s["stage"]: s["verification"]["verdict"] for s in (said(result) or {})["stages"]}
+    assert verdicts == {"good": "pass", "cheat": "mismatch"}

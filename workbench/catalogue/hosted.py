@@ -159,7 +159,7 @@ def _described(stage: Stage[Any]) -> dict[str, Any]:
         "architecture": int(stage.architecture),
         "specific": bool(stage.specific),
         "alignment": int(stage.alignment),
-        "edge_cases": [plain.words(p) | {"tier": str(p.tier), "seed": str(p.seed)} for p in stage.edge_cases],
+        "edge_cases": [plain.all_words(p) for p in stage.edge_cases],
         "deterministic": bool(stage.deterministic),
         "text": text,
     }

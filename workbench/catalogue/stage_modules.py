@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..model import fields, plain
+from ..model import plain
 from ..model.declared import BadStage
 from ..model.operation import Operation
 from ..model.plain import OffSchema
@@ -104,13 +103,4 @@ def _space(given: Any) -> dict[str, tuple[int, ...]]:
 def _edge_cases(given: Any, kind: type[Problem]) -> tuple[Problem, ...]:
     if type(given) is not list or len(given) > MOST_EDGE_CASES:
         raise OffSchema("the edge cases are no list, or too many")
-    found = []
-    for words in given:
-        if type(words) is not dict:
-            raise OffSchema("an edge case is no problem")
-        inputs = {name: words[name] for name in ("tier", "seed") if name in words}
-        made = plain.problem_of(kind, {name: value for name, value in words.items() if name not in inputs})
-        defaults = {f.name: f.default for f in dataclasses.fields(kind)}
-        read = {n: fields.parsed(n, defaults[n], plain.text_of(v, n)) for n, v in inputs.items()}
-        found.append(dataclasses.replace(made, **read))
-    return tuple(found)
+    return tuple(plain.problem_of(kind, words, whole=True) for words in given)

@@ -47,21 +47,23 @@ class OffSchema(ValueError):
 # ------------------------------------------------------------------------------------------------ problems
 
 
+def all_words(problem: Problem) -> dict[str, str]:
+    """The fields of a problem as text."""
+    return {f.name: problem.text(f.name) for f in dataclasses.fields(problem)}
+
+
 def words(problem: Problem) -> dict[str, str]:
-    """The fields of a problem as text, but neither its seed nor its tier: nothing that tells its inputs."""
-    return {
-        f.name: fields.text(getattr(problem, f.name))
-        for f in dataclasses.fields(problem)
-        if f.name not in ("tier", "seed")
-    }
+    """The fields of a problem as text, without those of its inputs: nothing that tells what is in them."""
+    return {name: text for name, text in all_words(problem).items() if name not in problem.of_inputs()}
 
 
-def problem_of(kind: type[Problem], given: Any) -> Problem:
-    """The problem of these fields, its seed and tier the default ones. Raises OffSchema and ProblemError."""
+def problem_of(kind: type[Problem], given: Any, *, whole: bool = False) -> Problem:
+    """The problem of these fields; those of its inputs are the default ones, unless it is `whole`. Raises OffSchema and
+    ProblemError."""
     defaults = {f.name: f.default for f in dataclasses.fields(kind)}
     read = {}
     for name, value in _mapping(given, "a problem", MOST_SIZES).items():
-        if name not in defaults or name in ("tier", "seed"):
+        if name not in defaults or (name in kind.of_inputs() and not whole):
             raise OffSchema(f"a problem has no field {_short(name)}")
         read[name] = fields.parsed(name, defaults[name], text_of(value, f"field {name}"))
     return kind(**read)

@@ -118,6 +118,9 @@ class Problem(ABC):
     floating-point type; but none if the class has its own `inputs` or a comparative tier, because then only the class
     knows which values are allowed."""
 
+    drawn_by: ClassVar[tuple[str, ...]] = ()
+    """Fields besides `distribution`, `tier` and `seed` that only say how inputs are drawn. No stage is told of them."""
+
     scales: ClassVar[tuple[int, int]] = (-6, 6)
     """The exponents of the powers of two that inputs are multiplied by. With the largest no intermediate result of a
     right kernel may overflow fp32: the answer has to be defined. What overflows the type of the output is defined: it
@@ -146,6 +149,11 @@ class Problem(ABC):
     def check(self) -> str | None:
         """The reason why this combination of allowed fields is not allowed, or None if it is allowed."""
         return None
+
+    @classmethod
+    def of_inputs(cls) -> tuple[str, ...]:
+        """The fields on which its inputs depend, and nothing else."""
+        return (*OF_ALL, *cls.drawn_by)
 
     @classmethod
     def words(cls) -> dict[str, tuple[str, ...]]:

@@ -90,6 +90,7 @@ class GroupedHeads(Problem):
     non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
     distributed: ClassVar[tuple[str, ...]] = ("v",)  # of q and k `values` has the kinds that logits are made of
     elementwise: ClassVar[tuple[str, ...]] = ("lse",)
+    drawn_by: ClassVar[tuple[str, ...]] = ("values",)
     extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "rows", "keys", "dim")
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"dim": (1, 256), "group": (1, 2**31), "scale": (0, 1e6)}
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name, FP16.name)}

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -71,6 +71,8 @@ class AttentionVarlenProblem(GroupedHeads):
     tier: Tier = Tier.COMPARATIVE
 
     @property
+    drawn_by: ClassVar[tuple[str, ...]] = ("values", "lengths")
+
     def label(self) -> str:
         shared = f"/{self.group}" if self.group > 1 else ""
         keys = "" if self.keys == self.rows else f"x{self.keys}"

@@ -90,6 +90,7 @@ class FftConvProblem(Problem):
     not_exact: ClassVar[str] = "roots of unity are rounded"
     non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
     distributed: ClassVar[tuple[str, ...]] = ("k",)  # errors are relative to the larger of two sequences
+    drawn_by: ClassVar[tuple[str, ...]] = ("filter",)
     extents: ClassVar[tuple[str, ...]] = ("batch", "channels", "length")
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"length": (1, MOST)}
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name,)}

@@ -46,6 +46,7 @@ class RowProblem(Problem):
     extents: ClassVar[tuple[str, ...]] = ("rows", "columns")
     non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
     distributed: ClassVar[tuple[str, ...]] = ("x",)
+    drawn_by: ClassVar[tuple[str, ...]] = ("values",)
     scales: ClassVar[tuple[int, int]] = (-20, 40)
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": VALUES}
     most_narrow: ClassVar[int] = 0

@@ -73,6 +73,7 @@ class SsdProblem(Problem):
     non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
     distributed: ClassVar[tuple[str, ...]] = ("x", "b", "c", "h0")  # decays have kinds of their own
     extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "length", "headdim", "dstate")
+    drawn_by: ClassVar[tuple[str, ...]] = ("decays",)
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "headdim": (1, 128),
         "dstate": (1, 128),
