@@ -92,3 +92,13 @@ def test_what_is_wrong_for_other_numbers_is_found_among_random_problems(cheat: C
     assert result.verdict is Verdict.MISMATCH
     assert result.failure is not None
     assert any(f"distribution={kind}" in result.failure.problem for kind in cheat.shown_by), result.failure.problem
+
+
+def test_a_maximum_that_takes_in_what_lies_between_rows_is_found(emulator: Device) -> None:
+    of_gaps = f"if (row + 1 < rows && columns + c < ldx) {MAXIMUM.replace('[c]', '[columns + c]')}"
+    stage = planted_stage("softmax:naive", Change(MAXIMUM, f"{{{{ {MAXIMUM}; {of_gaps}; }}}}"))
+    result = harness.verify(stage, emulator, examples=EXAMPLES, seed=0)
+    assert result.verdict is Verdict.MISMATCH
+    assert result.failure is not None
+    assert "pad_x" in result.failure.problem
+    assert "comes from the gaps between the rows of x" in result.failure.looks_like

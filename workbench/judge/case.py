@@ -112,12 +112,19 @@ class Case:
             return arrays_like("prepare of the operation", self.problem.prepare(self.inputs) if shapes else {}, shapes)
 
     def storage(self) -> Arrays:
-        """Fresh storage for every array: inputs with their padding unwritten, outputs unwritten."""
+        """Fresh storage for every array: inputs with gaps as `_with_gaps` says, outputs unwritten."""
         values = {**self.prepared, **self.inputs}
         return {
-            name: array.pack(values[name]) if array.given or array.prepared else array.poisoned()
+            name: array.poisoned() if array.output and not array.inout else self._with_gaps(array).pack(values[name])
             for name, array in self.arrays.items()
         }
+
+    def _with_gaps(self, array: Array) -> Array:
+        """The array with what is to lie between its elements: NaN, which sums do not hide; for odd seeds of an input
+        the largest number, which maxima do not hide, since they pass over NaN."""
+        if array.output or array.fill or self.problem.seed % 2 == 0:
+            return array
+        return replace(array, fill=array.dtype.largest)
 
     def refilled(self) -> Case:
         """The same case, in which memory that a kernel only writes to holds other bits before: what is left of them in

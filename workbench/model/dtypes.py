@@ -61,6 +61,14 @@ class DType:
             return b"\xff", b"\x9d"
         return b"\x9d" * self.itemsize, b"\x62" * self.itemsize
 
+    @property
+    def largest(self) -> bytes:
+        """The bytes of the largest number."""
+        if self.numpy.kind == "b":
+            return b"\1"
+        limits = ml_dtypes.finfo(self.numpy) if self.is_float else np.iinfo(self.numpy)  # type: ignore[no-untyped-call]
+        return np.array(limits.max, self.numpy).tobytes()
+
     def unwritten(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Which of `values`, of this type, have the bits of memory to which nothing has been written: a mask of the
         same shape."""

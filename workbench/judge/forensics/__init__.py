@@ -32,6 +32,7 @@ LOOKS: tuple[Callable[[Evidence], str | None], ...] = (
     memory.right_this_time,
     memory.never_written,
     numbers.computed_nan,
+    numbers.gaps_read,
     numbers.overflow,
     memory.all_zeros,
     memory.unstable,

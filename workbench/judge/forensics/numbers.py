@@ -30,6 +30,18 @@ def computed_nan(e: Evidence) -> str | None:
     )
 
 
+def gaps_read(e: Evidence) -> str | None:
+    """Numbers that change with what lies between the rows of inputs, and not from one launch to the next."""
+    padded = _padded(e)
+    if not padded or not np.array_equal(e.output(e.case), e.got, equal_nan=True):
+        return None
+    changed = e.bad & (_with_zeros_between(e, padded) != e.got)
+    if changed.sum() < MOSTLY * e.bad.sum():
+        return None
+    where, read = _where(changed), " or ".join(padded)
+    return f"what is computed {where} comes from the gaps between the rows of {read}, which belong to no element"
+
+
 def overflow(e: Evidence) -> str | None:
     """Infinities where the right answer is finite."""
     inf = e.bad & np.isinf(e.got) & np.isfinite(e.expected)
@@ -51,9 +63,15 @@ def _where(mask: Values) -> str:
 
 def _from_padding(e: Evidence, nan: Values) -> str:
     """The inputs between whose rows the NaN is read: with zeros there, it is gone."""
-    padded = [n for n, a in e.case.arrays.items() if a.padded and not a.output]
-    if not padded:
-        return ""
+    padded = _padded(e)
+    return "" if not padded or np.isnan(_with_zeros_between(e, padded)[nan]).any() else " or ".join(padded)
+
+
+def _padded(e: Evidence) -> list[str]:
+    return [name for name, array in e.case.arrays.items() if array.padded and not array.output]
+
+
+def _with_zeros_between(e: Evidence, padded: list[str]) -> Values:
+    """The output where there are zeros between the rows of these inputs."""
     zeros = {n: dataclasses.replace(a, fill=bytes(a.dtype.itemsize)) for n, a in e.case.arrays.items() if n in padded}
-    again = e.output(dataclasses.replace(e.case, arrays={**e.case.arrays, **zeros}))
-    return "" if np.isnan(again[nan]).any() else " or ".join(padded)
+    return e.output(dataclasses.replace(e.case, arrays={**e.case.arrays, **zeros}))
