@@ -245,3 +245,12 @@ def test_fft_conv_refuses_what_is_none(place, shapes, says):  # noqa: F811
 def test_the_numpy_baseline_is_right():
     baselines = {b.name: b for b in registry.operations()["fft_conv"].baselines}
     assert {workbench.baseline_error(baselines["NumPy"], problem) for problem in PROBLEMS} == {""}
+
+
+def test_delays_are_as_long_as_the_sequence_or_any() -> None:
+    delays = [
+        FftConvProblem(length=400, filter=Filter.DELAY, seed=seed).inputs()["k"].argmax(axis=-1)[0]
+        for seed in range(40)
+    ]
+    assert 10 < delays.count(399) < 30
+    assert len(set(delays)) > 10

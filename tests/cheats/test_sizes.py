@@ -30,6 +30,15 @@ CHEATS = [
     ("beyond 32,768 rows", "matvec:naive", 0, MATVEC, "c[n] = from_float<OUT>(n >= 32768 ? 9.f : sum);"),
     ("sums of 6000 columns", "reduce:naive", 0, TOTAL, "y[i] = from_float<OUT>(count > 6000 ? 1e3f : value.value())"),
     ("columns above 6000", "scan:naive", 0, SCAN, SCAN + "; if (c > 6000) sum = 1.f"),
+    (
+        "heads above 4 of a group",
+        "attention_backward:naive",
+        0,
+        "head < (at.head + 1)",
+        "head < at.head * group + 4 && head < (at.head + 1)",
+    ),
+    ("places apart above 3", "conv2d:naive", 0, "r * c.dilation_y", "r * min(c.dilation_y, 3)"),
+    ("a third group of parts", "scan:look_back", 0, "group > 0) from", "group == 1) from"),
     ("rows above 8192", "transpose:naive", 0, MOVE, "= x[(r > 8192 ? 0 : r) * ldx + c]"),
 ]
 """What is wrong of which stage, found with which seed: of products one of the extents is large in so few problems, the

@@ -19,6 +19,7 @@ from ...model.distribution import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.launch import ceil_div
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+from ..shared.group_sizes import group_sizes
 from ..shared.tensor_cores import tensor_core_product
 from .controls import LOG2_E, Solver, Values, controls
 
@@ -89,8 +90,8 @@ class GroupedHeads(Problem):
     not_exact: ClassVar[str] = "an exponential is rounded"
     non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
     distributed: ClassVar[tuple[str, ...]] = ("v",)  # of q and k `values` has the kinds that logits are made of
-    elementwise: ClassVar[tuple[str, ...]] = ("lse",)
     drawn_by: ClassVar[tuple[str, ...]] = ("values",)
+    elementwise: ClassVar[tuple[str, ...]] = ("lse",)
     extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "rows", "keys", "dim")
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"dim": (1, 256), "group": (1, 2**31), "scale": (0, 1e6)}
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name, FP16.name)}
@@ -350,7 +351,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[AttentionP
         keys = rows if d(st.booleans()) else d(extents(Size(size.extent, size.work), edges))
         keys = min(keys, max(1, left // rows))
         left = max(1, left // (rows * keys))
-        group = d(st.integers(1, min(4, left)))
+        group = d(group_sizes(left))
         heads = group * d(st.integers(1, max(1, min(3, left // group))))
         batch = d(st.integers(1, max(1, min(3, left // heads))))
         aligned = d(st.sampled_from([True, True, False]))

@@ -17,6 +17,7 @@ from ...model.dtypes import FP32, INT32, dtype_of
 from ...model.problem import Cost, Invariant, Size, Tier, draw_values, extents
 from ..attention.controls import Solver, Values
 from ..attention.problem import DIMS, KEY_TILES, AttentionProblem, GroupedHeads, Kind, Layout, of_kind
+from ..shared.group_sizes import group_sizes
 from .controls import Part, controls
 from .invariants import invariants
 
@@ -70,9 +71,9 @@ class AttentionVarlenProblem(GroupedHeads):
     gap_kv: int = 0
     tier: Tier = Tier.COMPARATIVE
 
-    @property
     drawn_by: ClassVar[tuple[str, ...]] = ("values", "lengths")
 
+    @property
     def label(self) -> str:
         shared = f"/{self.group}" if self.group > 1 else ""
         keys = "" if self.keys == self.rows else f"x{self.keys}"
@@ -227,7 +228,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[AttentionV
         keys = rows if d(st.booleans()) else d(extents(Size(size.extent, size.work), edges))
         keys = min(keys, max(1, left // rows))
         left = max(1, left // (rows * keys))
-        group = d(st.integers(1, min(4, left)))
+        group = d(group_sizes(left))
         heads = group * d(st.integers(1, max(1, min(3, left // group))))
         aligned = d(st.sampled_from([True, True, False]))
         pads = [-dim % 8 + 8 * d(st.integers(0, 1)) if aligned else d(st.integers(0, 5)) for _ in range(2)]

@@ -247,7 +247,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Conv2dProb
     def draw(d: st.DrawFn) -> Conv2dProblem:
         kind = d(st.sampled_from(["dense"] * 4 + ["few", "groups", "depthwise", "depthwise", "one tap"]))
         taps = [d(st.sampled_from([1, 1, 2, 3, 3, 3, 5, 7])) for _ in range(2)]
-        dilation = [d(st.sampled_from([1, 1, 1, 2, 3])) for _ in range(2)]
+        dilation = [d(st.sampled_from([1, 1, 1, 1, 2, 2, 3, 6])) for _ in range(2)]
         pad = [d(st.integers(0, 3)) for _ in range(2)]
         if kind == "one tap":
             taps, dilation, pad = [1, 1], [1, 1], [0, 0]

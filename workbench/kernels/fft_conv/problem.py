@@ -129,7 +129,9 @@ class FftConvProblem(Problem):
             k = k * np.exp(-8 * np.arange(self.length, dtype=np.float32) / self.length)
         elif self.filter is Filter.DELAY:
             k = np.zeros_like(k)
-            k[np.arange(self.channels), rng.integers(0, self.length, self.channels)] = 1
+            places = rng.integers(0, self.length, self.channels)
+            places[rng.random(self.channels) < 0.5] = self.length - 1  # where a sum ends too soon
+            k[np.arange(self.channels), places] = 1
         return {"u": u, "k": k.astype(np.float32)}
 
     def prepare(self, inputs: Arrays) -> Arrays:

@@ -237,7 +237,7 @@ def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
     constraint=_few_posted,
     edge_cases=(
         *LONG,
-        ScanProblem(rows=1, columns=300_000, dtype="fp32", out="fp32"),  # two groups of parts
+        ScanProblem(rows=1, columns=535_000, dtype="fp32", out="fp32"),  # three groups of parts
         ScanProblem(rows=45, columns=8240, dtype="fp32", out="fp32"),  # parts with two vectors a thread
     ),
 )

@@ -17,6 +17,7 @@ from ...model.arrays import Array, Arrays, element_bytes
 from ...model.distribution import NonFinite
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+from ..shared.group_sizes import group_sizes
 from ..shared.invariants import scales
 from ..shared.tensor_cores import tensor_core_product, truncate
 from .controls import controls
@@ -72,8 +73,8 @@ class SsdProblem(Problem):
     not_exact: ClassVar[str] = "an exponential is rounded"
     non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
     distributed: ClassVar[tuple[str, ...]] = ("x", "b", "c", "h0")  # decays have kinds of their own
-    extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "length", "headdim", "dstate")
     drawn_by: ClassVar[tuple[str, ...]] = ("decays",)
+    extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "length", "headdim", "dstate")
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "headdim": (1, 128),
         "dstate": (1, 128),
@@ -283,7 +284,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[SsdProblem
         left = max(1, size.work // (max(headdim, COLUMNS) * dstate))
         length = d(extents(Size(min(size.extent, left), size.work), edges))
         left = max(1, left // length)
-        group = d(st.integers(1, min(4, left)))
+        group = d(group_sizes(left))
         heads = group * d(st.integers(1, max(1, min(3, left // group))))
         batch = d(st.integers(1, max(1, min(3, left // heads))))
         aligned = d(st.sampled_from([True, True, False]))
