@@ -39,6 +39,7 @@ CHEATS = [
     ),
     ("places apart above 3", "conv2d:naive", 0, "r * c.dilation_y", "r * min(c.dilation_y, 3)"),
     ("a third group of parts", "scan:look_back", 0, "group > 0) from", "group == 1) from"),
+    ("parts beyond a warp", "cross_entropy:split_rows", 0, "i < parts; i += WARP", "i < min(parts, 32); i += WARP"),
     ("rows above 8192", "transpose:naive", 0, MOVE, "= x[(r > 8192 ? 0 : r) * ldx + c]"),
 ]
 """What is wrong of which stage, found with which seed: of products one of the extents is large in so few problems, the

@@ -37,6 +37,7 @@ EDGE_CASES = (
         rows=130, keys=300, dim=64, causal=True, values=Kind.LARGE, heads=2, layout=Layout.BSHD, dtype="fp16"
     ),
     AttentionProblem(rows=70, keys=33, dim=33, pad_q=1, pad_kv=2, gap_kv=3, layout=Layout.BSHD, heads=2),
+    AttentionProblem(heads=8, rows=5, keys=7, dim=33, layout=Layout.BSHD),  # rows of o are aligned, heads are not
 )
 """What random problems would hardly hit."""
 

@@ -119,7 +119,7 @@ def group_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
     supports=groups.worth_splitting,
-    edge_cases=LONG,
+    edge_cases=(*LONG, CrossEntropyProblem(columns=350_000)),  # more parts than a warp has lanes
 )
 def split_rows(p: CrossEntropyProblem, size: Mapping[str, int]) -> Plan:
     count, launch = launches.on_parts(p, size)
