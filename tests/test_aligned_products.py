@@ -51,7 +51,8 @@ class TensorCores:
             problem: Any = ScaledGemmProblem(**size)
             inputs |= {"a_scale": np.ones(len(a), np.float32), "b_scale": np.ones(len(b), np.float32)}
             expected = problem.reference(inputs)
-            plain = bounds.scaled_fp8_products(expected["C"], magnitude, problem.k, 128, FP32)
+            squares = np.square(a.astype(np.float64)) @ np.square(b.astype(np.float64)).T
+            plain = bounds.scaled_fp8_products(expected["C"], magnitude, np.sqrt(squares), problem.k, 128, FP32)
         else:
             problem = GemmProblem(**size, dtype=self.dtype.name, layout="nt")
             expected = problem.reference(inputs)
@@ -102,6 +103,18 @@ def test_the_bound_of_magnitudes_alone_is_too_small_for_fp16_beside_subnormal_nu
     error, bound, plain = cores.bounded(a, b)
     assert (error <= bound).all()
     assert (error > plain).any()
+
+
+def test_the_bound_covers_one_large_product_among_many_small_ones() -> None:
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal((200, 32)) for _ in "ab")
+    a[:, 0], b[:, 0] = 256, rng.choice([-8.0, 8.0], 200)
+    cores = HOPPER[0]
+    a, b = (x.astype(E4M3.numpy) for x in (a, b))
+    error, bound, _ = cores.bounded(a, b)
+    assert (error <= bound).all()
+    magnitude = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T
+    assert (error > bounds.ACCUMULATION * bounds.FP8_SUM * magnitude).any()  # as if each instruction rounded once
 
 
 @pytest.mark.parametrize("cores", HOPPER)

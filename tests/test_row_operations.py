@@ -10,10 +10,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from workbench import harness
+from workbench import harness, reference
 from workbench.catalogue import registry
 from workbench.devices import Device, open_device
+from workbench.judge import bounds
 from workbench.judge.case import Case
+from workbench.model.dtypes import FP32
 from workbench.model.problem import Problem
 from workbench.ops.choice import choose
 
@@ -308,6 +310,22 @@ def test_the_variance_of_shifted_rows_needs_differences_from_the_mean():
     controls = case.problem.negative_controls(case.inputs, case.expected)
     wrong = controls["E[x^2] - E[x]^2 in half"]["y"]
     assert not (np.abs(wrong - case.expected["y"]) <= case.bound["y"]).all()
+
+
+@pytest.mark.parametrize("columns", [17, 62, 64, 200])
+def test_the_bound_of_layer_norm_covers_squares_of_equal_elements_behind_a_large_one(columns):
+    x = np.zeros((2000, columns), np.float32)
+    x[:, 0] = np.linspace(1, 3, len(x))
+    mean = (x[:, :1] / columns).astype(np.float32)
+    squares = (x - mean) ** 2
+    runs = [squares[:, first : first + 64].cumsum(axis=1)[:, -1] for first in range(0, columns, 64)]
+    scale = 1 / np.sqrt(sum(runs) / np.float32(columns))
+    w, b = np.ones(columns, np.float32), np.zeros(columns, np.float32)
+    y = reference.layer_norm(x, w, b, 0.0)
+    error = np.abs((x - mean) * scale[:, None] - y)
+    bound = bounds.layer_norm(x, y, w, b, 0.0, FP32)
+    assert (error <= bound).all()
+    assert (error > bound / 8).any()
 
 
 @pytest.mark.parametrize("operation", ["softmax", "cross_entropy"])

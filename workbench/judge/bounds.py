@@ -55,17 +55,26 @@ FP8_SUM = 2.0**-13
 Source: DeepSeek-V3 Technical Report (2024), section 3.3.2.
 """
 
+FP8_TERMS = 32
+"""Products of an instruction of 8-bit numbers."""
 
-def scaled_fp8_products(reference: Array, magnitude: Array, terms: int, run: int, out: DType) -> Array:
+
+def scaled_fp8_products(
+    reference: Array, magnitude: Array, root_of_squares: Array, terms: int, run: int, out: DType
+) -> Array:
     """Bound for sums of `terms` 8-bit products, multiplied by two scales: tensor cores add up runs of `run` terms, 32
     an instruction, and fp32 adds up the runs.
 
-    Shapes as for `dot_products`; the scales are in `reference` and `magnitude`. The errors within runs do not grow with
-    their number: each is relative to the magnitude of its own run.
+    Shapes as for `dot_products`; `root_of_squares` is the root of the sum of the squares of the products, of the same
+    shape, and the scales are in all three. Each of the products of an instruction loses what is below the last bit of
+    the largest one, so that few large products among many small ones cost the more: errors of either sign add up as the
+    roots of their number and of the squares do. The errors within runs do not grow with the number of runs: each is
+    relative to the magnitude of its own run.
     """
-    within = FP8_SUM * np.sqrt(max(1.0, min(terms, run) / 32))
-    across = FP32.unit_roundoff * (np.sqrt(terms / run) + 2)
-    return _rounded(reference, ACCUMULATION * (within + across) * magnitude, out)
+    steps = max(1.0, min(terms, run) / FP8_TERMS)
+    within = FP8_SUM * (np.sqrt(steps) * magnitude + np.sqrt(min(terms, FP8_TERMS)) * root_of_squares)
+    across = FP32.unit_roundoff * (np.sqrt(terms / run) + 2) * magnitude
+    return _rounded(reference, ACCUMULATION * (within + across), out)
 
 
 EXPONENTIAL = 4.0
@@ -107,6 +116,10 @@ UNDERFLOWS = 8.0
 weights are at most about 3."""
 
 
+IN_ORDER = 64
+"""Terms that a kernel may add up in order before it begins another run."""
+
+
 def rms_norm(y: Array, out: DType, accumulator: DType = FP32) -> Array:
     """Bound for x w / sqrt(mean(x^2) + eps), y: (rows, columns).
 
@@ -123,15 +136,19 @@ def standardised(x: Array, eps: float, accumulator: DType = FP32) -> tuple[Array
 
     The mean is off by c u sqrt(n) mean|x|. Sums of squared differences that are put together from parts have a relative
     error of c u sqrt(n) kappa, kappa^2 = mean(x^2) / variance (Chan, Golub and LeVeque, Algorithms for Computing the
-    Sample Variance, 1983), and the square of the error of the mean on top.
+    Sample Variance, 1983), and the square of the error of the mean on top. In a row of equal numbers and one other one,
+    a large square is followed by equal ones, whose roundings have the same sign: u for each term of a run, and for each
+    run.
     """
-    u, growth = accumulator.unit_roundoff, ACCUMULATION * np.sqrt(x.shape[1])
+    u, count = accumulator.unit_roundoff, x.shape[1]
+    growth = ACCUMULATION * np.sqrt(count)
+    of_squares = max(growth, min(count, IN_ORDER + count / IN_ORDER))
     x64 = x.astype(np.float64)
     centred = x64 - x64.mean(axis=1, keepdims=True)
     off = u * (growth + 1) * np.mean(np.abs(x64), axis=1, keepdims=True)
     variance, power = (np.mean(v * v, axis=1, keepdims=True) for v in (centred, x64))
     scale = 1 / np.sqrt(variance + eps)
-    wrong = (u * growth * np.sqrt(variance * power) + off * off) * scale * scale
+    wrong = (u * of_squares * np.sqrt(variance * power) + off * off) * scale * scale
     n, relative = centred * scale, wrong / 2 + u * NORM_STEPS
     least = UNDERFLOWS * accumulator.smallest
     return n, np.abs(n) * relative + off * scale * (1 + wrong) + least, scale, relative

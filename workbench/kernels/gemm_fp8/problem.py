@@ -87,9 +87,11 @@ class ScaledGemmProblem(Problem):
         return {"C": reference.scaled_gemm(**_lower(inputs))}
 
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
-        lifted = {name: bounds.aligned_magnitudes(inputs[name], E4M3) for name in "AB"}
-        magnitude = reference.scaled_gemm(**_lower(inputs | lifted))
-        return {"C": bounds.scaled_fp8_products(expected["C"], magnitude, self.k, RUN, dtype_of(self.out))}
+        lifted = _lower(inputs | {name: bounds.aligned_magnitudes(inputs[name], E4M3) for name in "AB"})
+        squared = {name: np.square(values, dtype=np.float64) for name, values in lifted.items()}
+        magnitude, squares = (reference.scaled_gemm(**values) for values in (lifted, squared))
+        out = dtype_of(self.out)
+        return {"C": bounds.scaled_fp8_products(expected["C"], magnitude, np.sqrt(squares), self.k, RUN, out)}
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         given, c = _lower(inputs), expected["C"]
