@@ -43,7 +43,7 @@ from workbench.records import cost, store
 from workbench.toolchain.compiling import CompileError
 
 ROOT = Path(__file__).parents[1]
-SUITE, RANDOM = ROOT / "reports/gemm-suite.json", ROOT / "reports/cost-model.json"
+SUITE, RANDOM = ROOT / "reports/gemm-suite.json", ROOT / "reports/cost-model.json.gz"
 """Random products on each card: the times of stages, of those with several tiles by tile: `64x128/4`, which four blocks
 share."""
 
@@ -216,7 +216,7 @@ def page(record: recorded.Record) -> str:
         (
             "# The cost model of GEMM\n",
             "Written by `benchmarks/cost_model.py` from the committed times of an H200, and from "
-            "[those of random products](cost-model.json) on an H200 and an H100. "
+            "[those of random products](cost-model.json.gz) on an H200 and an H100. "
             "[The model](../workbench/model/cost_model.py) says what the constants mean. TFLOP/s and loaded bytes are "
             "those of the mainloop on all multiprocessors. A dash is a constant that the fit did not need. The error "
             "is the median of relative ones. What one card has too few times of is that of the other.\n",
@@ -385,7 +385,7 @@ def measure(chosen: argparse.Namespace) -> None:
     device, watch = open_device("cuda").info(), random_problems.Stopwatch(torch)
     made = recorded.begin(device)["environment"]["commit"][:8]
     card: recorded.Record = {"device": device.name, "what": WHAT, "commits": [made], "rows": []}
-    workers = min(8, os.cpu_count() or 1)
+    workers = min(16, os.cpu_count() or 1)
     with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         for name in chosen.only or KINDS:
             for part in [pool.submit(compile_part, name, chosen, first, workers) for first in range(workers)]:

@@ -31,7 +31,7 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.toolchain import compiler
 
-RECORD = Path(__file__).parents[1] / "reports/verified.json"
+RECORD = Path(__file__).parents[1] / "reports/verified.json.gz"
 TURNS = 2
 """Verifications of a stage, each of other problems: what is measured at once is halved where it ends early. Each begins
 with edge cases and hazards in the emulator, which take as long as some hundred random problems."""
@@ -172,7 +172,7 @@ def page(record: recorded.Record) -> str:
         )
     return (
         "# All stages verified at length\n\n"
-        "Written by `benchmarks/verified.py` from [the JSON beside it](verified.json). Every stage is given random "
+        "Written by `benchmarks/verified.py` from [the JSON beside it](verified.json.gz). Every stage is given random "
         "problems, a part of them from each of several seeds; a problem is judged in every tier of its operation. "
         "Some are also solved twice, on other inputs in the same memory, and asked for the operation's invariants. "
         "Meanwhile the emulator looks for hazards of the stage on small problems. Counted are problems of stages whose "

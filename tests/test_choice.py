@@ -78,9 +78,12 @@ def test_work_of_a_stage_is_that_of_its_tiles() -> None:
     stages = {s.name: s for s in gemm.stages}
     problem = GemmProblem.parse("3008x3008x3008,dtype=bf16,out=bf16")
     tiles = cost.work_of(gemm, stages["persistent"], problem)
-    assert tiles == Work(24 * 12, 47, 2 * 128 * 256 * 64, 384 * 64 * 2, 3 * 3008**2 * 2)
-    shared = cost.work_of(gemm, stages["stream_k"], problem)
-    assert shared == dataclasses.replace(tiles, shared=True)
+    lines = 24 * 12 * 47 * 128
+    assert tiles == Work(24 * 12, 47, 2 * 128 * 256 * 64, 384 * 64 * 2, 3 * 3008**2 * 2, requested=lines * 384)
+    shared = cost.work_of(gemm, stages["stream_k"], problem)  # two blocks share what they load of B
+    assert shared == dataclasses.replace(tiles, shared=True, requested=lines * 256)
+    within = cost.work_of(gemm, stages["persistent"], dataclasses.replace(problem, pad_b=8))  # rows of B, lines
+    assert within is not None and within.requested == lines * (128 + 2 * 256)
     odd = GemmProblem.parse("544x5888x8224,dtype=bf16,out=bf16")  # three pairs of its rows of tiles take a round more
     alone, pairs = (cost.work_of(gemm, stages["deferred_epilogue"], p) for p in (odd, dataclasses.replace(odd, m=1920)))
     assert alone is not None and alone.tiles == 5 * 23 and pairs is not None and pairs.tiles == 16 * 23

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-WIDTH = 160
+WIDTH = 240
 """Columns that an object or a list has to fit in to stand on one line. A list of numbers always has one line."""
 
 COMPRESSED = ".gz"

@@ -6,7 +6,8 @@ the last round is as long as the others, however few tiles are left, unless bloc
 less than the bytes of the problem take at the bandwidth of memory.
 
     time = launch + copied / bandwidth
-        + max(turns (iterations wait + tile) + rounds iterations (flops a + loaded b), bytes / bandwidth)
+        + max(turns (iterations wait + tile) + rounds iterations (flops a + loaded b), moving)
+    moving = max(bytes / bandwidth, requested / bandwidth of the L2)
 
 Blocks that share a multiprocessor wait for memory at the same time: there are as many rounds as one of them has tiles
 in turn. An iteration takes no less than it waits, however little it multiplies.
@@ -30,6 +31,11 @@ LEAST_SAMPLES = 6
 LEAST_DIFFERENT = 4
 """Works that these have to be of: of one alone every constant is one time."""
 
+L2_BANDWIDTH = 12.5e6
+"""Bytes a microsecond that the L2 of a GH100 delivers in whole lines: 268 MB in 21 us and a launch for 2048x2048x2048
+(`ping_pong`, H200). Where k-tiles begin within lines, each row of 128 bytes needs two: 120 tiles of 128 x 256 took 53
+us for 2554x1336x2880, and 45 where blocks shared one operand."""
+
 BANDWIDTHS = tuple(1e6 * 1.1**n for n in range(-15, 31))
 """Bytes a microsecond that are tried: 0.24 to 17 TB/s."""
 
@@ -49,7 +55,8 @@ class Work:
     `tiles` are worked on by a block each, in `iterations` of the mainloop with `flops` operations on `loaded` bytes of
     operands. `shared`: blocks share out the tiles of the last round. `bytes` is what the problem has to read and write.
     So many blocks are `resident` on a multiprocessor at once. Work of another `kind` has constants of its own. `copied`
-    are bytes that launches before have read and written.
+    are bytes that launches before have read and written. `requested` are the bytes of all lines that blocks get from
+    the L2, 0 where these are not counted.
     """
 
     tiles: int
@@ -61,6 +68,7 @@ class Work:
     resident: int = 1
     kind: str = ""
     copied: int = 0
+    requested: int = 0
 
     def rounds(self, multiprocessors: int) -> float:
         """Tiles that the busiest multiprocessor works on."""
@@ -71,6 +79,10 @@ class Work:
         """Rounds of as many tiles as are worked on at once."""
         rounds = self.rounds(multiprocessors)
         return rounds if self.resident == 1 else math.ceil(rounds / self.resident)
+
+    def moving(self, bandwidth: float) -> float:
+        """Microseconds in which the memory, at so many bytes a microsecond, and the L2 deliver what is needed."""
+        return max(self.bytes / bandwidth, self.requested / L2_BANDWIDTH)
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,7 @@ def predict(work: Work, constants: Constants, multiprocessors: int) -> Predictio
     c, rounds = constants, work.rounds(multiprocessors)
     busy = rounds * work.iterations * (work.flops * c.flop_us + work.loaded * c.loaded_us)
     busy += work.turns(multiprocessors) * (work.iterations * c.wait_us + c.tile_us)
-    moved = work.bytes / c.bandwidth
+    moved = work.moving(c.bandwidth)
     before = c.launch_us + work.copied / c.bandwidth
     return Prediction(before + max(busy, moved), rounds, "tiles" if busy >= moved else "memory")
 
@@ -127,19 +139,19 @@ def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constant
     turns, iterations = (np.array(x) for x in ([w.turns(multiprocessors) for w in work], [w.iterations for w in work]))
     every = iterations * np.array([w.rounds(multiprocessors) for w in work])
     columns = [turns, every * [w.flops for w in work], every * [w.loaded for w in work], turns * iterations]
-    matrix, moved = np.column_stack([np.ones(len(us)), *columns]), np.array([float(w.bytes) for w in work])
+    matrix = np.column_stack([np.ones(len(us)), *columns])
     copied = np.array([float(w.copied) for w in work])
     found: list[tuple[float, tuple[float, ...], float]] = []
     known: dict[bytes, Floats] = {}  # many bandwidths bound the same
     for bandwidth in BANDWIDTHS:
-        compute = np.ones(len(us), bool)
+        compute, moving = np.ones(len(us), bool), np.array([w.moving(bandwidth) for w in work])
         for _ in range(4):
             which = compute.tobytes() + (str(bandwidth).encode() if copied.any() else b"")
             if which not in known:
                 known[which] = _least_squares(matrix[compute], us[compute], copied[compute] / bandwidth)
             chosen = known[which]
-            times = chosen[0] + copied / bandwidth + np.maximum(matrix[:, 1:] @ chosen[1:], moved / bandwidth)
-            bounded = matrix[:, 1:] @ chosen[1:] < moved / bandwidth
+            times = chosen[0] + copied / bandwidth + np.maximum(matrix[:, 1:] @ chosen[1:], moving)
+            bounded = matrix[:, 1:] @ chosen[1:] < moving
             found.append((float(np.minimum(np.log(times / us) ** 2, MOST_SEEN**2).sum()), tuple(chosen), bandwidth))
             if bounded.sum() > len(us) - LEAST_SAMPLES + 2 or (compute == ~bounded).all():
                 break

@@ -25,7 +25,7 @@ def _tiles_each(p: GemmProblem, block_m: int, block_n: int) -> int:
 
 def _fastest_single(p: GemmProblem) -> str:
     """The fastest stage for fp32, of cold medians in microseconds (`reports/nvidia-h200/gemm.md`, `gemm-types.md`, and
-    of random products on an H100, `reports/cost-model.json`).
+    of random products on an H100, `reports/cost-model.json.gz`).
 
     At 4096^3 a multiprocessor has 4 tiles of `fp32_pipeline`, in 2,600, or 8 of `warp_tiles`, in 3,096. Those of
     `fitted_pipeline` are half as large, or less: 341 at 9305x432x1872, where `fp32_pipeline` took 608 and cuBLAS 355.
@@ -64,7 +64,7 @@ def _fastest_half(p: GemmProblem) -> str:
     `few_vectors` for few rows or columns, but for 9 to 16 columns `streamed`, whose tiles are as narrow: 71 against 89
     at 7016x16x14792, 64 against 76 at 14816x16x6672; with 13 rows, 44 against 40 at 13x10968x3896.
 
-    What is small goes to stages whose blocks start at once. Of random products (`reports/cost-model.json`),
+    What is small goes to stages whose blocks start at once. Of random products (`reports/cost-model.json.gz`),
     `small_tiles` took 1.01 times as long as the fastest stage below 2^26 multiplications and 1.12 times below 2^28,
     `deferred_epilogue` 1.04 times from 2^32 on.
     """

@@ -9,6 +9,7 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
 from ..rows import groups
 from .problem import GemmProblem
+from .tiling import CLUSTERS
 
 MOST_IN_CLUSTER = 8
 """Blocks that a cluster may have on every device."""
@@ -46,13 +47,19 @@ def at_once(p: GemmProblem, few: Few) -> tuple[int, int, int]:
 
 
 def sharing(p: GemmProblem, size: Mapping[str, int], few: Few) -> tuple[int, int]:
-    """Warps of a block, then blocks that share lines: as many as are wanted, while each has a step of k."""
+    """Warps of a block, then blocks that share lines: so many that the busiest multiprocessor has the fewest steps of
+    k, counting START for each of its blocks. A block has a multiprocessor of its own."""
     lines, k, vectors = at_once(p, few)
     tiles, steps = ceil_div(few.lines, lines) * ceil_div(few.vectors, vectors), ceil_div(p.k, k)
-    most = min(ceil_div(size["WANTED"], tiles), steps)
-    parts = 1 << max(0, most.bit_length() - 1)
+
+    def busy(parts: int) -> int:
+        blocks, split = ceil_div(tiles * parts, size["WARPS"]), max(1, parts // size["WARPS"])
+        return ceil_div(blocks, CLUSTERS[split] * split) * (ceil_div(steps, parts) + size["START"])
+
+    most = min(steps, size["WARPS"] * MOST_IN_CLUSTER)
+    parts = min((1 << power for power in range(most.bit_length())), key=busy)
     share = min(parts, size["WARPS"])
-    return share, min(parts // share, MOST_IN_CLUSTER)
+    return share, parts // share
 
 
 def vectors_of(p: GemmProblem, few: Few) -> tuple[int, bool]:

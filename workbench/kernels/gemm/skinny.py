@@ -139,7 +139,7 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     track="skinny",
     source="gemm/skinny/01_few_vectors.cu",
     idea="for few rows or columns: enough warps to fill the device read the large operand once, into registers",
-    parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "WANTED": 1056},
+    parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "START": 4},
     sizes=_few_vectors,
     edge_cases=(  # so long that a warp of 64 has several steps, and as many as are in flight
         GemmProblem(m=3, n=20, k=17001, dtype="bf16", pad_b=7),

@@ -30,6 +30,9 @@ COPIED = 256
 BEYOND_L2 = 25 * 10**6
 """Bytes of C from which lines leave the L2 before all blocks that write to them have."""
 
+LINE = 128
+"""Bytes of a line of the L2."""
+
 ACROSS = "rows across lines"
 """The kind of work whose rows are no multiples of 128 bytes."""
 
@@ -151,7 +154,8 @@ def _fitted_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
 
 
 def _short_k(p: GemmProblem, size: Sizes) -> Work:
-    return _tiled(p, size["BLOCK_M"], 128, size["DEPTH"], resident=4, kind=_kind(p))
+    apart = p.layout == "nt" and p.ldb > 2 * size["DEPTH"]  # lanes that are neighbours load from other lines
+    return _tiled(p, size["BLOCK_M"], 128, size["DEPTH"], resident=4, kind=_kind(p, "rows of B apart" if apart else ""))
 
 
 def _shifted_pipeline(p: GemmProblem, size: Sizes) -> Work:
@@ -180,10 +184,20 @@ def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
         return None
     if "WARPS_M" in size:  # by threads, whatever the rows are
         return _tiled(p, m, n, k, split, kind="any rows" if tensor_maps(p) else "")
-    shared, height = "LEAST_GAIN" in size, m * size.get("SHARING", 1)  # stream-k shares tiles from this gain on
+    sharing = size.get("SHARING", 1)
+    shared, height = "LEAST_GAIN" in size, m * sharing  # stream-k shares tiles from this gain on
     made = _tiled(p, m, n, k, split, shared=shared)
     made = replace(made, tiles=ceil_div(p.m, height) * height // m * ceil_div(p.n, n) * split)
+    lines = m * _lines(p, p.lda) + n * _lines(p, p.ldb) // sharing
+    made = replace(made, requested=made.tiles * made.iterations * lines * LINE)
     return _in_clusters(_realigned(p, made), split)
+
+
+def _lines(p: GemmProblem, stride: int) -> int:
+    """Lines of memory in which 128 bytes of a row of a k-tile lie: two where rows begin within lines, unless they are
+    copied before, since no tensor map takes them."""
+    between = stride * _item(p)
+    return 2 if between % LINE and between % 16 == 0 else 1
 
 
 def _in_clusters(made: Work | None, split: int) -> Work | None:
@@ -202,7 +216,7 @@ def _realigned(p: GemmProblem, made: Work) -> Work | None:
         kinds.append("elements of C" if p.ldc % 2 else "pairs of C")
     if copied and p.ldc % 2 and p.k <= 64:
         return None
-    if not kinds and p.dtype != FP32.name and any(a.row_stride * a.dtype.itemsize % 128 for a in p.arrays().values()):
+    if not kinds and p.dtype != FP32.name and any(a.row_stride * a.dtype.itemsize % LINE for a in p.arrays().values()):
         kinds += [ACROSS, *(["large C"] if p.arrays()["C"].nbytes > BEYOND_L2 else [])]
     moved = sum(2 * a.shape[0] * ceil_div(a.shape[1], COPIED) * COPIED * _item(p) for a in copied)
     return replace(made, copied=moved, kind=" ".join(kinds))
@@ -231,11 +245,12 @@ def _reads_once(p: GemmProblem, size: Sizes) -> bool:
     """Whether only stages that read a large operand once come into question, and this is none of them: `few_vectors`,
     and for more than 8 vectors `streamed`. At 6520x8x11144 they took 61 and 68 us on an H200, at 14816x16x6672 76 and
     64. fp32 with the other operand in columns is left out: 224 us at 5304x8x8449, `split_tiles` 162. So is fp32 whose
-    rows begin anywhere: 368 us at 11296x3x5858 on an H100, `warp_parallel` 203."""
+    rows begin anywhere: 368 us at 11296x3x5858 on an H100, `warp_parallel` 203. So is fp32 with more than 8 vectors,
+    for which `few_vectors` reads the operand twice: 54 us at 4456x16x2296, cuBLAS 38."""
     few = Few.of(p)
     if few.vectors > NARROW or few.lines * p.k <= LARGE:
         return False
-    if p.dtype == FP32.name and (few.x_k != 1 or tensor_maps(p)):
+    if p.dtype == FP32.name and (few.x_k != 1 or few.vectors > 8 or tensor_maps(p)):
         return False
     streams = "BLOCK_N" not in size and "BLOCK_K" in size and few.vectors > 8
     return "VECTORS" not in size and "IN_FLIGHT" not in size and not streams
