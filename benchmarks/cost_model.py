@@ -12,10 +12,7 @@ device are made of them.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import contextlib
-import multiprocessing
-import os
 import statistics
 from collections import Counter
 from collections.abc import Iterator
@@ -379,17 +376,15 @@ def timed(product: random_calls.Problem, watch: random_problems.Stopwatch, toler
 
 
 def measure(chosen: argparse.Namespace) -> None:
-    """Fill the record: all is compiled first, by several processes, since one would take most of its time for that."""
+    """Fill the record."""
     import torch
 
     device, watch = open_device("cuda").info(), random_problems.Stopwatch(torch)
     made = recorded.begin(device)["environment"]["commit"][:8]
     card: recorded.Record = {"device": device.name, "what": WHAT, "commits": [made], "rows": []}
-    workers = min(16, os.cpu_count() or 1)
-    with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    with random_problems.workers() as by_parts:
         for name in chosen.only or KINDS:
-            for part in [pool.submit(compile_part, name, chosen, first, workers) for first in range(workers)]:
-                part.result()
+            by_parts(partial(compile_part, name, chosen))
             tolerance = random_problems.TOLERANCE[random_calls.KINDS[name][1]]
             for number, product in enumerate(drawn(name, chosen), 1):
                 card["rows"].append(timed(product, watch, tolerance))

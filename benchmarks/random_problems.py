@@ -13,8 +13,13 @@ the library's call for the same arrays, whose answer it has to match.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +77,33 @@ def farthest(torch: Any, ours: Any, theirs: Any) -> float:
     return float(np.max([apart(torch, *pair) for pair in pairs]))  # NaN, where there is one
 
 
+@contextlib.contextmanager
+def workers() -> Iterator[Callable[[Callable[[int, int], None]], None]]:
+    """What has several processes do a part each, `first` of how many. One alone would take most of the time of a
+    measurement to compile."""
+    count = min(16, os.cpu_count() or 1)
+    with concurrent.futures.ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
+
+        def by_parts(part: Callable[[int, int], None]) -> None:
+            for done in [pool.submit(part, first, count) for first in range(count)]:
+                done.result()
+
+        yield by_parts
+
+
+def compile_part(name: str, options: argparse.Namespace, first: int, step: int) -> None:
+    """Compile what a part of the problems of a kind needs."""
+    import torch
+
+    draw = drawer(name, options.seed)
+    for number in range(options.count):
+        with contextlib.suppress(ValueError, ImportError, torch.OutOfMemoryError):
+            problem = draw()
+            if number % step == first:
+                problem.ours()
+        torch.cuda.empty_cache()  # other processes share the device
+
+
 def measure(options: argparse.Namespace) -> None:
     """Fill the record."""
     import torch
@@ -80,25 +112,31 @@ def measure(options: argparse.Namespace) -> None:
     run = recorded.begin(open_device("cuda").info(), "rows")
     run |= {"seed": options.seed, "torch": torch.__version__}
     watch = Stopwatch(torch, wait=WAIT)
-    for name, (_, dtype, _) in KINDS.items():
-        if options.only and name not in options.only:
-            continue
-        draw = drawer(name, options.seed)
-        for _ in range(options.count):
-            row: dict[str, Any] = {"kind": name}
-            try:
-                problem = draw()
-                row["problem"] = problem.label
-                row["apart"] = farthest(torch, problem.ours(), problem.theirs())
-                if row["apart"] <= TOLERANCE[dtype]:
-                    row["us"], row["theirs"] = watch.medians((problem.ours, problem.theirs))
-                    row |= problem.chosen()
-            except (ValueError, ImportError, torch.OutOfMemoryError) as error:
-                row["refused"] = str(error).splitlines()[0]
-            run["rows"].append(row)
-            torch.cuda.empty_cache()
-        recorded.save({"runs": [run]}, options.file)
-        print(name, summary(name, run["rows"]), flush=True)
+    with workers() as by_parts:
+        for name in options.only or KINDS:
+            by_parts(partial(compile_part, name, options))
+            for row in rows_of(name, options, watch):
+                run["rows"].append(row)
+            recorded.save({"runs": [run]}, options.file)
+            print(name, summary(name, run["rows"]), flush=True)
+
+
+def rows_of(name: str, options: argparse.Namespace, watch: Stopwatch) -> Iterator[dict[str, Any]]:
+    """The rows of a kind: an answer that is not the library's has no time."""
+    draw = drawer(name, options.seed)
+    for _ in range(options.count):
+        row: dict[str, Any] = {"kind": name}
+        try:
+            problem = draw()
+            row["problem"] = problem.label
+            row["apart"] = farthest(watch.torch, problem.ours(), problem.theirs())
+            if row["apart"] <= TOLERANCE[KINDS[name][1]]:
+                row["us"], row["theirs"] = watch.medians((problem.ours, problem.theirs))
+                row |= problem.chosen()
+        except (ValueError, ImportError, watch.torch.OutOfMemoryError) as error:
+            row["refused"] = str(error).splitlines()[0]
+        yield row
+        watch.torch.cuda.empty_cache()
 
 
 def of_kind(name: str, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

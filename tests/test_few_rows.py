@@ -31,8 +31,15 @@ def test_threads_share_a_row_as_far_as_the_device_and_the_row_go(rows, count):
     assert group & (group - 1) == 0 and threads & (threads - 1) == 0 and group <= threads <= 1024
     assert group <= 32 or group == threads  # as `row_reduce` has it
     assert group <= max(32, 2 * count)  # no thread without work, but for the last ones
-    if group > 32 and blocks == 1:
-        assert rows * group <= groups.MULTIPROCESSORS * 1024  # all at once
+    if count >= 32 and blocks == 1:  # with no other number of threads does the last row end sooner
+
+        def ends(threads: int) -> int:
+            at_once = groups.MULTIPROCESSORS * 1024 // threads
+            return -(-rows // at_once) * (-(-count // (4 * threads)) + 1)
+
+        assert ends(group) == min(
+            ends(other) for other in (32, 64, 128, 256, 512, 1024) if other <= max(32, count // 2)
+        )
     if blocks > 1:
         assert group == threads and rows < 264
         assert count // blocks >= 4 * group  # a block loads at least once with all its threads

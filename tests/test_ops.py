@@ -151,23 +151,23 @@ def test_the_limits_of_a_grid_are_those_that_a_launch_is_checked_against():
 
 
 @pytest.mark.parametrize(
-    ("problem", "refused", "chosen"),
+    ("problem", "refused"),
     [
-        (GemmProblem(m=9_000_000, n=24, k=7), "split_tiles", "small_tiles"),
-        (GemmProblem(m=9_000_000, n=24, k=7, dtype="fp32"), "warp_tiles", "split_warp_tiles"),
-        (GemmProblem(m=24, n=9_000_000, k=7), "naive", "small_tiles"),
-        (GemmProblem(m=9_000_000, n=24, k=8), "cp_async", "persistent"),
-        (ScaledGemmProblem(m=9_000_000, n=8, k=16), "naive", "promoted_sums"),
+        (GemmProblem(m=9_000_000, n=24, k=7), "split_tiles"),
+        (GemmProblem(m=9_000_000, n=24, k=7, dtype="fp32"), "warp_tiles"),
+        (GemmProblem(m=24, n=9_000_000, k=7), "naive"),
+        (GemmProblem(m=9_000_000, n=24, k=8), "cp_async"),
+        (ScaledGemmProblem(m=9_000_000, n=8, k=16), "naive"),
     ],
     ids=str,
 )
-def test_a_stage_whose_grid_no_device_takes_is_not_chosen(problem, refused, chosen):
+def test_a_stage_whose_grid_no_device_takes_is_not_chosen(problem, refused):
     operation = "gemm" if isinstance(problem, GemmProblem) else "gemm_fp8"
     (beyond,) = registry.select([f"{operation}:{refused}"])
     assert beyond.supports(problem) is None
     assert "blocks in y; a device takes 65,535" in beyond.beyond_limits(problem)
     stage = ops.choose(operation, problem, 90)
-    assert stage.name == chosen
+    assert stage.name != refused
     assert all(n <= most for n, most in zip(stage.plan(problem).launches[0].grid, MOST_BLOCKS, strict=True))
 
 

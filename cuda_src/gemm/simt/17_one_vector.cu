@@ -1,6 +1,6 @@
 // C[line] = sum_k S[line, k] x[k], which is C[m, n] = sum_k A[m, k] B[k, n] where m or n is 1. S is the
 // operand with more rows. its rows lie along k, lds elements apart. elements of C are c_line apart, and x has
-// no gaps. partial: (lines, blocks) and counters: (lines) are scratch, and the counters are zero. both are
+// no gaps: a column of a matrix is gathered first, by a kernel of its own. partial: (lines, blocks) and counters: (lines) are scratch, and the counters are zero. both are
 // unused where a block has whole rows.
 //
 // stage 17 of simt, a branch of stage 1, one vector: a thread reads a row from its first multiple of 16 bytes
@@ -19,6 +19,13 @@
 
 static_assert(THREADS % GROUP == 0 && (GROUP <= WARP || GROUP == THREADS), "a group is lanes or a block");
 static_assert(!SHARED || GROUP == THREADS, "several blocks share a row with all their threads");
+
+// K elements that are x_k apart, without their gaps
+extern "C" __global__ void __launch_bounds__(THREADS)
+    gemm_gathered(const IN* __restrict__ x, IN* __restrict__ gathered, int K, int x_k) {
+  const int k = blockIdx.x * THREADS + threadIdx.x;
+  if (k < K) gathered[k] = x[static_cast<long long>(k) * x_k];
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
     gemm_one_vector(const IN* __restrict__ S, const IN* __restrict__ x, OUT* __restrict__ C, float* partial,

@@ -18,9 +18,7 @@ def _along_a_vector(p: GemmProblem) -> str | None:
     few = Few.of(p)
     if few.vectors != 1:
         return "neither m nor n is 1"
-    if not few.along_k or few.x_k != 1:
-        return "k does not lie along the rows of both operands"
-    return None
+    return None if few.along_k else "k does not lie along the rows of B"
 
 
 def _one_vector(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -43,6 +41,8 @@ def _one_vector(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         GemmProblem(m=1, n=33, k=601, dtype="fp16", pad_b=2),
         GemmProblem(m=9, n=1, k=2501, dtype="fp32", layout="nn", pad_a=1, pad_c=1),
         GemmProblem(m=1, n=2, k=140_001, dtype="fp32"),
+        GemmProblem(m=9, n=1, k=2501, dtype="fp32", layout="nn", pad_b=24),
+        GemmProblem(m=300, n=1, k=70, dtype="bf16", layout="nn", pad_a=2, pad_b=1),
     ),
 )
 def one_vector(p: GemmProblem, size: Mapping[str, int]) -> Plan:
@@ -53,10 +53,17 @@ def one_vector(p: GemmProblem, size: Mapping[str, int]) -> Plan:
         counters = Array((few.lines,), FP32, output=True, zero=True)  # 4 bytes each
         scratch = {"partial": Array((few.lines, blocks), FP32, output=True), "counters": counters}
     handed = tuple(scratch) or ("C", "C")  # where nothing is handed over any address will do
+    launches, vector = [], few.other
+    if few.x_k != 1:
+        vector = "gathered"
+        scratch[vector] = Array((p.k,), dtype_of(p.dtype), output=True)
+        numbers = (np.int32(p.k), np.int32(few.x_k))
+        gather = (ceil_div(p.k, threads), 1, 1)
+        launches.append(Launch("gemm_gathered", gather, (threads, 1, 1), (few.other, vector, *numbers)))
     grid = (ceil_div(few.lines, threads // chosen["GROUP"]) * blocks, 1, 1)
-    numbers = (few.lines, p.k, few.stride, few.c_line, blocks, ceil_div(vectors_of(p, few)[0], blocks))
-    arguments: tuple[Argument, ...] = (few.large, few.other, "C", *handed, *(np.int32(x) for x in numbers))
-    return Plan((Launch("gemm_one_vector", grid, (threads, 1, 1), arguments),), scratch)
+    sizes = (few.lines, p.k, few.stride, few.c_line, blocks, ceil_div(vectors_of(p, few)[0], blocks))
+    arguments: tuple[Argument, ...] = (few.large, vector, "C", *handed, *(np.int32(x) for x in sizes))
+    return Plan((*launches, Launch("gemm_one_vector", grid, (threads, 1, 1), arguments)), scratch)
 
 
 MOST_ROWS = 8
@@ -139,7 +146,7 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     track="skinny",
     source="gemm/skinny/01_few_vectors.cu",
     idea="for few rows or columns: enough warps to fill the device read the large operand once, into registers",
-    parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "START": 4},
+    parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "START": 6},
     sizes=_few_vectors,
     edge_cases=(  # so long that a warp of 64 has several steps, and as many as are in flight
         GemmProblem(m=3, n=20, k=17001, dtype="bf16", pad_b=7),

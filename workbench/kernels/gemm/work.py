@@ -11,7 +11,7 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
 from . import tiling
 from .fastest import NARROW, STREAMED_N
-from .few import Few, at_once, line_groups, sharing, vectors_of
+from .few import Few, at_once, line_groups, resident, sharing, vectors_of
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps, unmapped
 
 MOST_RESIDENT = 8
@@ -74,6 +74,7 @@ def _few_vectors(p: GemmProblem, size: Sizes) -> Work:
         flops=2 * lines * k * vectors * size["WARPS"],
         loaded=(lines + vectors) * k * _item(p) * size["WARPS"],
         bytes=element_bytes(p.arrays().values()),
+        resident=resident(p, few),
         kind=_kind(
             p, "" if aligned else "any rows", "" if few.along_k else "along n", "" if few.x_k == 1 else "columns of B"
         ),
@@ -104,7 +105,12 @@ def _one_vector(p: GemmProblem, size: Sizes) -> Work:
         loaded=threads * loads * 16,
         bytes=element_bytes(p.arrays().values()),
         resident=size["RESIDENT"] // threads,
-        kind=_kind(p, "" if chosen["EVEN"] else "any rows", "shared" if blocks > 1 else ""),
+        kind=_kind(
+            p,
+            "" if chosen["EVEN"] else "any rows",
+            "shared" if blocks > 1 else "",
+            "" if few.x_k == 1 else "columns of B",
+        ),
     )
 
 
@@ -188,7 +194,7 @@ def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     shared, height = "LEAST_GAIN" in size, m * sharing  # stream-k shares tiles from this gain on
     made = _tiled(p, m, n, k, split, shared=shared)
     made = replace(made, tiles=ceil_div(p.m, height) * height // m * ceil_div(p.n, n) * split)
-    lines = m * _lines(p, p.lda) + n * _lines(p, p.ldb) // sharing
+    lines = int(m * _lines(p, p.lda) + n * _lines(p, p.ldb) / sharing)
     made = replace(made, requested=made.tiles * made.iterations * lines * LINE)
     return _in_clusters(_realigned(p, made), split)
 

@@ -132,14 +132,21 @@ LOADS = 8
 def spread(
     rows: int, count: int, held: int, threads: int, resident: int = 1024, blocks: int = 2 * MULTIPROCESSORS
 ) -> dict[str, int]:
-    """GROUP threads that walk along a row of `count` vectors together, `held` of them each at a time: as many as all
-    rows have on the device, `resident` a multiprocessor, and at most what a row has work for; in blocks of THREADS, of
-    the smallest at most `threads`. The longest rows are shared by BLOCKS blocks each, `blocks` in all."""
+    """GROUP threads that walk along a row of `count` vectors together, `held` of them each at a time, in blocks of
+    THREADS, of the smallest at most `threads`: so many that the last row ends first, when `resident` threads of a
+    multiprocessor work at once, and a row takes as long as one time more. 78 us for a vector by 2144 rows of 17,307
+    numbers of fp32 with 32 threads a row, 53 with 256 (H200). The longest rows are shared by BLOCKS blocks each,
+    `blocks` in all."""
+
+    def ends(group: int) -> tuple[int, int]:
+        rounds = ceil_div(rows, MULTIPROCESSORS * (resident // group))
+        return rounds * (ceil_div(count, held * group) + 1), -group
+
     if count < LANES[-1]:
         group = 1 << (count.bit_length() - 1)
     else:
-        free = max(1, MULTIPROCESSORS * resident // rows)
-        group = max(LANES[-1], min(resident, 1024, power_of_two(ceil_div(count, held)), 1 << (free.bit_length() - 1)))
+        most = min(resident, 1024, max(LANES[-1], power_of_two(ceil_div(count, held))))
+        group = min((1 << power for power in range(LANES[-1].bit_length() - 1, most.bit_length())), key=ends)
     if group > LANES[-1] and count > LOADS * held * group and rows < blocks:
         group = min(group, 512)  # several of them a multiprocessor: one loads while another one adds up
         shared = min(ceil_div(blocks, rows), count // (held * group))
