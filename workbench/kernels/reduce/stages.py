@@ -222,10 +222,10 @@ def _spread(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:
         chosen["GROUP"] = chosen["THREADS"]
     elif rows >= VERY_MANY and vectors <= MOST_OF_LANES:  # two vectors a lane
         group = groups.power_of_two(ceil_div(vectors, 2))
-        return {"GROUP": group, "THREADS": size["THREADS"], "VECTORS": min(2, size["VECTORS"]), "BLOCKS": 1}
+        return {"GROUP": group, "THREADS": size["THREADS"], "IN_FLIGHT": min(2, size["VECTORS"]), "BLOCKS": 1}
     elif groups.MANY <= rows < VERY_MANY and vectors >= LEAST_OF_BLOCKS and chosen["BLOCKS"] == 1:
         chosen |= {"GROUP": size["THREADS"], "THREADS": size["THREADS"]}
-    return {**chosen, "VECTORS": size["VECTORS"] * (2 if chosen["BLOCKS"] > 1 else 1)}
+    return {**chosen, "IN_FLIGHT": size["VECTORS"] * (2 if chosen["BLOCKS"] > 1 else 1)}
 
 
 VERY_MANY, MOST_OF_LANES, LEAST_OF_BLOCKS = 8 * groups.MANY, 2 * WARP, 2**9
@@ -237,7 +237,8 @@ def _of_one_launch(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:
     """What its kernels are compiled for: how threads are shared, and whether blocks share a result."""
     if p.over == "rows":
         across, _, parts, _ = _tiles(p, size)
-        return {"GROUP": size["THREADS"], "ACROSS": across, "SHARED": int(parts > 1), "ALL": 0}
+        rest = {"ACROSS": across, "SHARED": int(parts > 1), "ALL": 0}
+        return {"GROUP": size["THREADS"], "IN_FLIGHT": size["VECTORS"], **rest}
     chosen = _spread(p, size)
     blocks = chosen.pop("BLOCKS")
     shared = blocks > 1 or (p.over == "all" and _stretches(p, 2**20)[0] > 1)

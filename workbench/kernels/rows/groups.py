@@ -125,7 +125,7 @@ def by_block(p: RowProblem) -> bool:
 ENOUGH, ONE_BLOCK = 128, 256 * 4
 """Rows that keep nearly all multiprocessors busy; vectors that a cluster's first block holds."""
 
-LOADS = 8
+LOADS = 4
 """Times that the threads of a block load before it pays to have several blocks share a row."""
 
 
