@@ -57,7 +57,7 @@ REDUCE = Operation(
         "IN": dtype_of(p.dtype).cuda,
         "OUT": dtype_of(p.out).cuda,
         "MAXIMUM": "true" if p.op == "max" else "false",
-        "EVEN": groups.even(_width(p), p.columns, p.ldx),
+        "EVEN": groups.even(_width(p), *((p.rows * p.columns,) if _in_one_piece(p) else (p.columns, p.ldx))),
     },
     emulator_size=Size(extent=6000, work=20_000),
     cuda_size=Size(extent=200_000, work=1_000_000),
@@ -125,11 +125,16 @@ def _width(p: ReduceProblem) -> int:
     return 16 // p.in_type.itemsize
 
 
+def _in_one_piece(p: ReduceProblem) -> bool:
+    """Whether all elements are reduced, and nothing lies between them."""
+    return p.over == "all" and p.ldx == p.columns
+
+
 def _stretches(p: ReduceProblem, length: int) -> tuple[int, int, int, int]:
     """Rows, columns and distance of rows of all elements, and how many there are with what lies between: a matrix
     without padding is cut into rows of `length`."""
     total = (p.rows - 1) * p.ldx + p.columns
-    if p.over == "all" and p.ldx == p.columns:
+    if _in_one_piece(p):
         return ceil_div(total, length), length, length, total
     return p.rows, p.columns, p.ldx, total
 
