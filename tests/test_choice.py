@@ -18,7 +18,7 @@ from emulated_gpu import EmulatedGpu
 from workbench import ops
 from workbench.catalogue import registry
 from workbench.kernels.gemm import GemmProblem
-from workbench.model.cost_model import Constants, Work, fit, predict
+from workbench.model.cost_model import L2_BANDWIDTH, Constants, Work, fit, predict
 from workbench.ops import choice
 from workbench.records import cost, tuned
 
@@ -29,7 +29,7 @@ TRUE = Constants(launch_us=3.0, tile_us=2.0, flop_us=0.004, loaded_us=0.0, bandw
 def test_a_time_is_that_of_the_rounds_or_of_memory() -> None:
     whole = predict(WORK, TRUE, 4)
     assert (whole.rounds, whole.bound) == (3, "tiles")
-    assert whole.us == pytest.approx(3 + 3 * (7 * 4 + 2))
+    assert whole.us == pytest.approx(3 + 3 * (7 * 4 + 2), rel=1e-4)
     shared = predict(dataclasses.replace(WORK, shared=True), TRUE, 4)
     assert shared.us == pytest.approx(3 + 2.5 * (7 * 4 + 2))
     few = predict(dataclasses.replace(WORK, shared=True, tiles=3), TRUE, 4)
@@ -39,7 +39,11 @@ def test_a_time_is_that_of_the_rounds_or_of_memory() -> None:
     copied = predict(dataclasses.replace(WORK, copied=4 * 10**6), TRUE, 4)
     assert copied.us == pytest.approx(whole.us + 4)
     memory = predict(dataclasses.replace(WORK, bytes=10**9), TRUE, 4)
-    assert (memory.us, memory.bound) == (pytest.approx(1003.0), "memory")
+    assert (memory.us, memory.bound) == (pytest.approx(1003.0, rel=0.01), "memory")
+    both = predict(dataclasses.replace(WORK, bytes=90 * 10**6), TRUE, 4)
+    assert both.us == pytest.approx(3 + 90 * 2**0.5)  # neither is hidden wholly
+    lines = predict(dataclasses.replace(WORK, requested=10**12), TRUE, 4)
+    assert (lines.us, lines.bound) == (pytest.approx(1e12 / L2_BANDWIDTH, rel=0.01), "memory")
 
 
 def _works() -> list[Work]:
@@ -59,7 +63,7 @@ def test_constants_are_found_again_from_the_times_that_they_predict(loaded: floa
     assert {predict(w, true, 132).bound for w, _ in samples} == {"tiles", "memory"}
     found = fit(samples, 132)
     assert found is not None and found.samples == 40 and found.error < 0.01
-    assert found.bandwidth == pytest.approx(bandwidth)
+    assert found.bandwidth == pytest.approx(bandwidth, rel=0.01)
     assert found.flop_us == pytest.approx(1.5e-7, rel=0.05)
     assert found.least_us == min(us for _, us in samples)
     assert fit(samples[:5], 132) is None
@@ -190,9 +194,13 @@ def test_tuning_on_another_card_refits_its_stages(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(cost, "_tuned", samples)
     monkeypatch.setattr(cost, "_constants", {})
     found = cost.constants("another card", gemm)
-    assert found["persistent"].flop_us == pytest.approx(9e-7, rel=0.05)
+    work = cost.work_of(gemm, stage, GemmProblem.parse("2048x4096x4096,dtype=bf16,out=bf16"))
+    assert work is not None
+    there, usual, there_by = (
+        predict(work, c, 132).us for c in (found["persistent"], cost.constants("", gemm)["persistent"], slow)
+    )
+    assert there == pytest.approx(there_by, rel=0.05) and there > 4 * usual
     assert found["multicast"] == cost.constants("", gemm)["multicast"]
-    assert cost.constants("", gemm)["persistent"].flop_us < 2e-7
 
 
 def test_samples_of_stages_and_problems_that_are_no_more_are_left_out() -> None:

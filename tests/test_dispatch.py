@@ -44,22 +44,28 @@ WORK = ("choose", "compile_stage", "load", "encode")
 
 
 LONG = 256
-"""k for which a stage with tensor maps, `streamed`, is chosen with 64 rows and columns."""
+"""k of products of 64 rows and columns."""
 
 
-def test_only_the_first_call_of_a_class_chooses_compiles_loads_and_encodes(gpu: EmulatedGpu, rng) -> None:
+@pytest.fixture
+def mapped(gpu: EmulatedGpu) -> Any:
+    """`ops.gemm` by a stage that has tensor maps, in a program that has not called it yet."""
+    return ops.load("gemm", stage="streamed")
+
+
+def test_only_the_first_call_of_a_class_chooses_compiles_loads_and_encodes(gpu: EmulatedGpu, mapped, rng) -> None:
     a, b = integers(rng, 64, LONG), integers(rng, 64, LONG)
     given, right = (gpu.upload(a), gpu.upload(b)), reference.gemm(a, b, trans_b=True)
-    assert np.array_equal(gpu.download(ops.gemm(*given, trans_b=True)), right)
+    assert np.array_equal(gpu.download(mapped(*given, trans_b=True)), right)
     assert all(gpu.log[work] for work in WORK)
     before = {work: gpu.log[work] for work in WORK}
     for _ in range(2):
-        assert np.array_equal(gpu.download(ops.gemm(*given, trans_b=True)), right)
+        assert np.array_equal(gpu.download(mapped(*given, trans_b=True)), right)
     others = integers(rng, 64, LONG), integers(rng, 64, LONG)
-    found = ops.gemm(*map(gpu.upload, others), trans_b=True)
+    found = mapped(*map(gpu.upload, others), trans_b=True)
     assert np.array_equal(gpu.download(found), reference.gemm(*others, trans_b=True))
     assert {work: gpu.log[work] for work in WORK} == before
-    ops.gemm(*given, trans_b=True, out_dtype=np.float32)
+    mapped(*given, trans_b=True, out_dtype=np.float32)
     assert gpu.log["choose"] == before["choose"] + 1
 
 
@@ -69,7 +75,9 @@ def test_a_class_whose_kernel_is_compiled_reads_no_source(gpu: EmulatedGpu, rng)
     assert (gpu.log["choose"], gpu.log["compile_stage"]) == (2, 1)
 
 
-def test_a_tensor_map_is_made_once_for_an_address_and_right_for_whatever_lies_there(gpu: EmulatedGpu, rng) -> None:
+def test_a_tensor_map_is_made_once_for_an_address_and_right_for_whatever_lies_there(
+    gpu: EmulatedGpu, mapped, rng
+) -> None:
     b = gpu.upload(integers(rng, 64, LONG))
     out = gpu.upload(np.zeros((64, 64), BFLOAT16))
     seen = set()
@@ -77,42 +85,42 @@ def test_a_tensor_map_is_made_once_for_an_address_and_right_for_whatever_lies_th
         a = integers(rng, 64, LONG)
         array = gpu.upload(a)
         seen.add(array.data.ptr)
-        ops.gemm(array, b, trans_b=True, out=out)
+        mapped(array, b, trans_b=True, out=out)
         assert np.array_equal(gpu.download(out), reference.gemm(a, gpu.download(b), trans_b=True))
         del array
     assert len(seen) == 1 and not gpu.log["replace"]
     kept = [gpu.upload(integers(rng, 64, LONG)) for _ in range(3)]
     for array in kept * 2:
-        ops.gemm(array, b, trans_b=True, out=out)
+        mapped(array, b, trans_b=True, out=out)
         assert np.array_equal(gpu.download(out), reference.gemm(gpu.download(array), gpu.download(b), trans_b=True))
     assert gpu.log["replace"] == 2
 
 
-def test_maps_of_more_addresses_than_are_kept_are_made_again(gpu: EmulatedGpu, rng, monkeypatch) -> None:
+def test_maps_of_more_addresses_than_are_kept_are_made_again(gpu: EmulatedGpu, mapped, rng, monkeypatch) -> None:
     from workbench.devices import ready
 
     monkeypatch.setattr(ready, "MOST_MAPS", 2)
     b, out = gpu.upload(integers(rng, 64, LONG)), gpu.upload(np.zeros((64, 64), BFLOAT16))
     kept = [gpu.upload(integers(rng, 64, LONG)) for _ in range(5)]
     for array in kept * 2:
-        ops.gemm(array, b, trans_b=True, out=out)
+        mapped(array, b, trans_b=True, out=out)
         assert np.array_equal(gpu.download(out), reference.gemm(gpu.download(array), gpu.download(b), trans_b=True))
     assert gpu.log["replace"] > len(kept)
     gpu.log["replace"] = 0
     monkeypatch.setitem(calls.HOT, cupy.ndarray, None)  # through Python
     for array in kept * 2:
-        ops.gemm(array, b, trans_b=True, out=out)
-    (prepared,) = ops.gemm.ready.values()
+        mapped(array, b, trans_b=True, out=out)
+    (prepared,) = mapped.ready.values()
     assert gpu.log["replace"] > len(kept)
     assert max(len(maps.known) for maps in prepared._plan.maps.values()) == 2
 
 
-def test_a_map_whose_address_the_driver_does_not_replace_is_encoded(gpu: EmulatedGpu, rng, monkeypatch) -> None:
+def test_a_map_whose_address_the_driver_does_not_replace_is_encoded(gpu: EmulatedGpu, mapped, rng, monkeypatch) -> None:
     monkeypatch.setattr(gpu, "replace_address", lambda tensor_map, address: 801, raising=False)
     b = integers(rng, 48, 64)
     for a in (integers(rng, 40, 64), integers(rng, 40, 64)):
         keep = gpu.upload(a)  # noqa: F841  # the next one lies elsewhere
-        found = ops.gemm(gpu.upload(a), gpu.upload(b), trans_b=True)
+        found = mapped(gpu.upload(a), gpu.upload(b), trans_b=True)
         assert np.array_equal(gpu.download(found), reference.gemm(a, b, trans_b=True))
 
 

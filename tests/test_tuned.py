@@ -128,13 +128,14 @@ def test_a_table_of_another_version_is_not_touched(table: Table) -> None:
 
 
 def test_the_usual_stage_gets_the_parameters_found_for_the_class(table: Table) -> None:
+    near, far = dataclasses.replace(PROBLEM, m=4032, n=4096), dataclasses.replace(PROBLEM, m=4097)
     assert chosen() is stage("deferred_epilogue")
+    of_another_class = chosen(far)
     table.add(entry("deferred_epilogue"))
     assert chosen().name == "deferred_epilogue"
     assert chosen().parameters["GROUP_M"] == 4
-    near, far = dataclasses.replace(PROBLEM, m=4000, n=4000), dataclasses.replace(PROBLEM, m=4097)
     assert chosen(near).parameters["GROUP_M"] == 4
-    assert chosen(far) is stage("deferred_epilogue")
+    assert chosen(far) is of_another_class
     assert ops.choose("gemm", PROBLEM, 90, device="another device") is stage("deferred_epilogue")
 
 

@@ -2,11 +2,11 @@
 
 Every multiprocessor works on one tile after another. A round of tiles takes its iterations, each as long as its
 multiply-adds or as the bytes that it loads into shared memory, and a time a tile for the prologue and the epilogue;
-the last round is as long as the others, however few tiles are left, unless blocks share them out. A launch takes no
-less than the bytes of the problem take at the bandwidth of memory.
+the last round is as long as the others, however few tiles are left, unless blocks share them out. Memory, and the L2,
+take time for the bytes of the problem. Both times overlap, but not wholly: the longer one counts most.
 
-    time = launch + copied / bandwidth
-        + max(turns (iterations wait + tile) + rounds iterations (flops a + loaded b), moving)
+    time = launch + copied / bandwidth + sqrt(busy^2 + moving^2)
+    busy = turns (iterations wait + tile) + rounds iterations (flops a + loaded b)
     moving = max(bytes / bandwidth, requested / bandwidth of the L2)
 
 Blocks that share a multiprocessor wait for memory at the same time: there are as many rounds as one of them has tiles
@@ -17,7 +17,6 @@ The constants are those of one stage on one card, for one kind of its work, fitt
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -31,19 +30,21 @@ LEAST_SAMPLES = 6
 LEAST_DIFFERENT = 4
 """Works that these have to be of: of one alone every constant is one time."""
 
-L2_BANDWIDTH = 12.5e6
-"""Bytes a microsecond that the L2 of a GH100 delivers in whole lines: 268 MB in 21 us and a launch for 2048x2048x2048
-(`ping_pong`, H200). Where k-tiles begin within lines, each row of 128 bytes needs two: 120 tiles of 128 x 256 took 53
-us for 2554x1336x2880, and 45 where blocks shared one operand."""
+L2_BANDWIDTH = 16e6
+"""Bytes a microsecond that the L2 of a GH100 delivers in whole lines. Where k-tiles begin within lines, each row of 128
+bytes needs two: 120 tiles of 128 x 256 took 53 us for 2554x1336x2880, and 45 where blocks shared one operand (H200).
+With 12 TB/s what is chosen for 2048^3 takes 1.1 times as long as the fastest stage, with 20 what is chosen for such."""
 
-BANDWIDTHS = tuple(1e6 * 1.1**n for n in range(-15, 31))
-"""Bytes a microsecond that are tried: 0.24 to 17 TB/s."""
+LEAST, MOST = (0.05, 1e-4, 1e-13, 1e-13, 1e-5, 0.2e6), (40.0, 60.0, 1.0, 1.0, 50.0, 2e7)
+"""Between which the constants are looked for: microseconds a launch, a tile, an operation, a loaded byte and a wait,
+and the bandwidth."""
 
-MOST_SEEN = 0.7
-"""Of the logarithm of an error, in the choice among bandwidths: one time that fits no constants does not decide."""
+BEGINNINGS = ((4.0, 1.0, 1e-7, 1e-7, 0.05, 2e6), (4.0, 1.0, 1e-6, 1e-9, 1e-3, 1e6), (8.0, 3.0, 1e-8, 1e-6, 0.5, 4e6))
+"""From which the search begins; the best of what it finds is taken."""
 
-MOST_ALIKE = 1e10
-"""Condition of the normal equations from which columns count as the same."""
+STEPS, MUCH, NOTHING = 100, 0.4, 0.005
+"""Steps of a search; the logarithm of an error from which on it counts less, and part of every time below which a
+constant counts as zero."""
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -123,62 +124,74 @@ def predict(work: Work, constants: Constants, multiprocessors: int) -> Predictio
     busy += work.turns(multiprocessors) * (work.iterations * c.wait_us + c.tile_us)
     moved = work.moving(c.bandwidth)
     before = c.launch_us + work.copied / c.bandwidth
-    return Prediction(before + max(busy, moved), rounds, "tiles" if busy >= moved else "memory")
+    return Prediction(before + math.hypot(busy, moved), rounds, "tiles" if busy >= moved else "memory")
 
 
 def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constants | None:
-    """The constants with which predictions are nearest to the microseconds measured, relative errors squared and added
-    up; None of too few samples.
-
-    For each bandwidth, what memory bounds is told from the rest by the constants found so far, and those are fitted to
-    the rest by least squares, none of them negative.
-    """
+    """The constants with which the logarithms of predictions are nearest to those of the microseconds measured; None of
+    too few samples. What takes no part worth mentioning of any time is zero."""
     if len(samples) < LEAST_SAMPLES or len({work for work, _ in samples}) < LEAST_DIFFERENT:
         return None
-    work, us = [w for w, _ in samples], np.array([t for _, t in samples])
-    turns, iterations = (np.array(x) for x in ([w.turns(multiprocessors) for w in work], [w.iterations for w in work]))
-    every = iterations * np.array([w.rounds(multiprocessors) for w in work])
-    columns = [turns, every * [w.flops for w in work], every * [w.loaded for w in work], turns * iterations]
-    matrix = np.column_stack([np.ones(len(us)), *columns])
-    copied = np.array([float(w.copied) for w in work])
-    found: list[tuple[float, tuple[float, ...], float]] = []
-    known: dict[bytes, Floats] = {}  # many bandwidths bound the same
-    for bandwidth in BANDWIDTHS:
-        compute, moving = np.ones(len(us), bool), np.array([w.moving(bandwidth) for w in work])
-        for _ in range(4):
-            which = compute.tobytes() + (str(bandwidth).encode() if copied.any() else b"")
-            if which not in known:
-                known[which] = _least_squares(matrix[compute], us[compute], copied[compute] / bandwidth)
-            chosen = known[which]
-            times = chosen[0] + copied / bandwidth + np.maximum(matrix[:, 1:] @ chosen[1:], moving)
-            bounded = matrix[:, 1:] @ chosen[1:] < moving
-            found.append((float(np.minimum(np.log(times / us) ** 2, MOST_SEEN**2).sum()), tuple(chosen), bandwidth))
-            if bounded.sum() > len(us) - LEAST_SAMPLES + 2 or (compute == ~bounded).all():
-                break
-            compute = ~bounded
-    _, (launch, tile, flop, loaded, wait), bandwidth = min(found)
+    measured = _Measured(samples, multiprocessors)
+    _, found = min((measured.nearest(np.log(beginning)) for beginning in BEGINNINGS), key=lambda pair: pair[0])
+    constants = np.exp(found)
+    constants[1:5] *= (constants[1:5] * measured.parts > NOTHING * measured.us[:, None]).any(axis=0)
+    launch, tile, flop, loaded, wait, bandwidth = (float(x) for x in constants)
     made = Constants(launch, tile, flop, loaded, bandwidth, wait)
     error = statistics.median(abs(predict(w, made, multiprocessors).us / t - 1) for w, t in samples)
-    return replace(made, error=error, samples=len(samples), least_us=float(us.min()))
+    return replace(made, error=error, samples=len(samples), least_us=float(measured.us.min()))
 
 
-def _least_squares(matrix: Floats, us: Floats, known: Floats) -> Floats:
-    """The coefficients, none negative, of the smallest relative errors of microseconds of which some are known: of
-    every choice of columns the best."""
-    scaled = matrix / us[:, None]
-    scale = np.sqrt((scaled**2).sum(axis=0))
-    scaled, wanted = scaled / np.where(scale > 0, scale, 1), 1 - known / us
-    products, right = scaled.T @ scaled, scaled.T @ wanted
-    best, least = np.zeros(matrix.shape[1]), math.inf
-    for count in range(1, matrix.shape[1] + 1):
-        for columns in itertools.combinations(range(matrix.shape[1]), count):
-            of = list(columns)
-            if (scale[of] == 0).any() or np.linalg.cond(products[np.ix_(of, of)]) > MOST_ALIKE:
-                continue
-            part = np.linalg.solve(products[np.ix_(of, of)], right[of])
-            error = float(((scaled[:, of] @ part - wanted) ** 2).sum())
-            if (part >= 0).all() and error < least - 1e-12:
-                best, least = np.zeros(matrix.shape[1]), error
-                best[of] = part
-    found: Floats = best / np.where(scale > 0, scale, 1)
-    return found
+class _Measured:
+    """Times, and what of the work they depend on. Constants, as their logarithms, are those of a launch, a tile, an
+    operation, a loaded byte, a wait, and the bandwidth."""
+
+    def __init__(self, samples: Sequence[tuple[Work, float]], multiprocessors: int) -> None:
+        works = [work for work, _ in samples]
+        self.us = np.array([us for _, us in samples])
+        turns, iterations = (
+            np.array(x) for x in ([w.turns(multiprocessors) for w in works], [w.iterations for w in works])
+        )
+        every = iterations * np.array([w.rounds(multiprocessors) for w in works])
+        columns = [turns, every * [w.flops for w in works], every * [w.loaded for w in works], turns * iterations]
+        self.parts: Floats = np.column_stack(columns).astype(float)
+        self.bytes, self.requested, self.copied = (
+            np.array([float(getattr(w, name)) for w in works]) for name in ("bytes", "requested", "copied")
+        )
+
+    def errors(self, logs: Floats) -> tuple[Floats, Floats]:
+        """The logarithms of predicted times over those measured, and their derivatives."""
+        constants = np.exp(logs)
+        each, bandwidth = self.parts * constants[1:5], constants[5]
+        busy, by_memory, by_l2 = each.sum(axis=1), self.bytes / bandwidth, self.requested / L2_BANDWIDTH
+        moving = np.maximum(by_memory, by_l2)
+        both, before = np.hypot(busy, moving), self.copied / bandwidth
+        times = constants[0] + before + both
+        of_memory = before + np.where(by_memory >= by_l2, moving * moving / both, 0.0)
+        slopes = np.column_stack([np.full(len(times), constants[0]), each * (busy / both)[:, None], -of_memory])
+        return np.log(times / self.us), slopes / times[:, None]
+
+    def nearest(self, logs: Floats) -> tuple[float, Floats]:
+        """What the errors add up to, and the constants, by damped steps of least squares from these constants on
+        (Levenberg and Marquardt). Large errors count less than their squares."""
+
+        def total(errors: Floats) -> float:
+            return float((2 * (np.sqrt(1 + (errors / MUCH) ** 2) - 1)).sum())
+
+        least, most = np.log(LEAST), np.log(MOST)
+        errors, slopes = self.errors(logs)
+        best, damping = total(errors), 1e-2
+        for _ in range(STEPS):
+            weights = 1 / np.sqrt(1 + (errors / MUCH) ** 2)
+            products, right = slopes.T @ (slopes * weights[:, None]), slopes.T @ (errors * weights)
+            diagonal = np.diag(damping * np.diag(products) + 1e-9)
+            tried = np.clip(logs - np.linalg.solve(products + diagonal, right), least, most)
+            found, there = self.errors(tried)
+            if (now := total(found)) < best:
+                done = best - now < 1e-7 * best
+                logs, errors, slopes, best, damping = tried, found, there, now, damping / 3
+                if done:
+                    break
+            elif (damping := 4 * damping) > 1e8:
+                break
+        return best, logs
