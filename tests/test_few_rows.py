@@ -15,7 +15,7 @@ from workbench.devices import open_device
 from workbench.judge.case import Case
 from workbench.kernels.cross_entropy import CrossEntropyProblem
 from workbench.kernels.matvec import MATVEC, MatvecProblem
-from workbench.kernels.reduce import ReduceProblem
+from workbench.kernels.reduce import REDUCE, ReduceProblem
 from workbench.kernels.rows import groups
 from workbench.kernels.scan import ScanProblem
 from workbench.kernels.softmax import SoftmaxProblem
@@ -55,6 +55,20 @@ def test_blocks_that_share_a_row_of_a_product_have_all_of_its_vectors():
     assert blocks * part >= problem.k // 8 > (blocks - 1) * part
     assert stage.plan(problem).scratch["counters"].shape == (3,)
     assert not stage.plan(MatvecProblem(n=3, k=1003, dtype="bf16")).scratch
+
+
+@pytest.mark.parametrize("rows", [1, 3, 60, 1051, 40_000])
+@pytest.mark.parametrize("columns", [100, 496, 20_000, 70_000])
+def test_blocks_that_share_what_is_reduced_are_those_that_the_kernel_is_compiled_for(rows, columns):
+    stage = next(s for s in REDUCE.stages if s.name == "one_launch")
+    for over in ("all", "columns"):
+        problem = ReduceProblem(rows=rows, columns=columns, over=over)
+        (launch,) = stage.plan(problem).launches
+        shares, part = (int(value) for value in launch.args[-2:])
+        shared = shares > 1 or (over == "all" and launch.grid[0] > 1)
+        assert stage.sizes(problem)["SHARED"] == shared
+        assert shares * part * 8 >= (min(2**20, rows * columns) if over == "all" else columns)
+    assert stage.plan(ReduceProblem(rows=1051, columns=496, over="all")).launches[0].grid[0] > 16  # one took 25 us
 
 
 CHOICES: list[tuple[Problem, str]] = [

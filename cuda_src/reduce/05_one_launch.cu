@@ -24,10 +24,10 @@ __device__ __forceinline__ float part_of_row(const IN* from, int columns, int pa
                                              RowScratch<Op, THREADS>& scratch) {
   const RowPart<WIDTH, EVEN> mine(from, columns, part, vectors);
   float value = Op::identity();
-  for (int i = mine.first + threadIdx.x % GROUP; i < mine.end; i += GROUP * IN_FLIGHT) {
-    Vector<IN, WIDTH> v[IN_FLIGHT];
+  for (int i = mine.first + threadIdx.x % GROUP; i < mine.end; i += GROUP * VECTORS) {
+    Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-    for (int u = 0; u < IN_FLIGHT; ++u)
+    for (int u = 0; u < VECTORS; ++u)
       v[u] = mine.load(from, mine.column(i + u * GROUP), from_float<IN>(Op::identity()));
     value = reduced<Op>(value, v);
   }
@@ -85,15 +85,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   float value[WIDTH];
 #pragma unroll
   for (int j = 0; j < WIDTH; ++j) value[j] = Op::identity();
-  for (int r = first + warp; r < last; r += ROWS * IN_FLIGHT) {
-    Vector<IN, WIDTH> v[IN_FLIGHT];
+  for (int r = first + warp; r < last; r += ROWS * VECTORS) {
+    Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-    for (int u = 0; u < IN_FLIGHT; ++u) {
+    for (int u = 0; u < VECTORS; ++u) {
       const int row = r + u * ROWS;
       v[u] = load_row<WIDTH, EVEN>(x + row * ldx, column, row < last ? columns : 0, aligned, outside);
     }
 #pragma unroll
-    for (int u = 0; u < IN_FLIGHT; ++u)
+    for (int u = 0; u < VECTORS; ++u)
 #pragma unroll
       for (int j = 0; j < WIDTH; ++j) value[j] = Op::combine(value[j], to_float(v[u].x[j]));
   }

@@ -210,9 +210,9 @@ MOST_PARTS = 2**13
 
 def _tiles(p: ReduceProblem, size: Mapping[str, int]) -> tuple[int, int, int, int]:
     """Along the rows: lanes side by side, tiles of so many vectors, parts of the rows, of TILES blocks in all, and rows
-    of a part, of which a thread loads VECTORS at least twice."""
+    of a part, of which a thread loads IN_FLIGHT at least twice."""
     across = min(WARP, groups.power_of_two(ceil_div(p.columns, _width(p))))
-    tiles, once = ceil_div(p.columns, across * _width(p)), size["THREADS"] // across * size["VECTORS"]
+    tiles, once = ceil_div(p.columns, across * _width(p)), size["THREADS"] // across * size["IN_FLIGHT"]
     wanted = max(1, min(ceil_div(size["TILES"], tiles), p.rows // (2 * once)))
     height = ceil_div(ceil_div(p.rows, wanted), once) * once
     return across, tiles, ceil_div(p.rows, height), height
@@ -222,15 +222,15 @@ def _spread(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:
     """Along the columns or of all: as many threads share a row as the device has for it."""
     rows, columns, _, total = _stretches(p, 2**20)
     vectors = ceil_div(min(columns, total) + (0 if p.ldx % _width(p) == 0 or p.rows == 1 else _width(p) - 1), _width(p))
-    chosen = groups.spread(rows, vectors, size["VECTORS"], size["THREADS"], blocks=size["TARGET"])
+    chosen = groups.spread(rows, vectors, size["IN_FLIGHT"], size["THREADS"], blocks=size["TARGET"])
     if p.over == "all":  # of which each block has one row
         chosen["GROUP"] = chosen["THREADS"]
     elif rows >= VERY_MANY and vectors <= MOST_OF_LANES:  # two vectors a lane
         group = groups.power_of_two(ceil_div(vectors, 2))
-        return {"GROUP": group, "THREADS": size["THREADS"], "IN_FLIGHT": min(2, size["VECTORS"]), "BLOCKS": 1}
+        return {"GROUP": group, "THREADS": size["THREADS"], "VECTORS": min(2, size["IN_FLIGHT"]), "BLOCKS": 1}
     elif groups.MANY <= rows < VERY_MANY and vectors >= LEAST_OF_BLOCKS and chosen["BLOCKS"] == 1:
         chosen |= {"GROUP": size["THREADS"], "THREADS": size["THREADS"]}
-    return {**chosen, "IN_FLIGHT": size["VECTORS"] * (2 if chosen["BLOCKS"] > 1 else 1)}
+    return {**chosen, "VECTORS": size["IN_FLIGHT"] * (2 if chosen["BLOCKS"] > 1 else 1)}
 
 
 VERY_MANY, MOST_OF_LANES, LEAST_OF_BLOCKS = 8 * groups.MANY, 2 * WARP, 2**9
@@ -243,7 +243,7 @@ def _of_one_launch(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:
     if p.over == "rows":
         across, _, parts, _ = _tiles(p, size)
         rest = {"ACROSS": across, "SHARED": int(parts > 1), "ALL": 0}
-        return {"GROUP": size["THREADS"], "IN_FLIGHT": size["VECTORS"], **rest}
+        return {"GROUP": size["THREADS"], "VECTORS": size["IN_FLIGHT"], **rest}
     chosen = _spread(p, size)
     blocks = chosen.pop("BLOCKS")
     shared = blocks > 1 or (p.over == "all" and _stretches(p, 2**20)[0] > 1)
@@ -263,8 +263,8 @@ def _few_parts(p: ReduceProblem) -> str | None:
     parent="vectorized",
     source="reduce/05_one_launch.cu",
     idea="one launch: the last block that shares a result combines it; a row has as many threads as there are for it",
-    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 2112, "TILES": 1056},
-    space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
+    parameters={"THREADS": 256, "IN_FLIGHT": 4, "TARGET": 2112, "TILES": 1056},
+    space={"THREADS": THREADS, "IN_FLIGHT": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
     sizes=_of_one_launch,
     supports=_few_parts,
     edge_cases=(
