@@ -30,7 +30,7 @@ from tabulate import tabulate
 
 from workbench.devices import open_device
 
-RECORD = Path(__file__).parents[1] / "reports/random-problems.json"
+RECORD = Path(__file__).parents[1] / "reports/random-problems.json.gz"
 SAMPLES, FLUSHED_BYTES, WAIT = 7, 1 << 28, 1_500_000
 """Of a call, cold; what is written before each of them; cycles that the device waits after that, about 0.8 ms: for
 longer than a library written in Python takes to enqueue its kernels."""
@@ -198,8 +198,8 @@ def page(record: recorded.Record) -> str:
     return "\n".join(
         (
             "# Random problems beside the libraries\n",
-            "Written by `benchmarks/random_problems.py` from [the JSON beside it](random-problems.json). Extents are "
-            "drawn evenly by their logarithm, from the seed in the table; one third of them is odd, one third of "
+            "Written by `benchmarks/random_problems.py` from [the JSON beside it](random-problems.json.gz). Extents "
+            "are drawn evenly by their logarithm, from the seed in the table; one third of them is odd, one third of "
             "matrices has gaps between rows. A ratio is the library's time divided by ours: above 1 ours is faster. A "
             f"time is the median of {SAMPLES} calls, alternating with the library's, between events of the device, "
             "with the L2 flushed before each.\n",

@@ -1,7 +1,7 @@
 // C[line] = sum_k S[line, k] x[k], which is C[m, n] = sum_k A[m, k] B[k, n] where m or n is 1. S is the
 // operand with more rows. its rows lie along k, lds elements apart. elements of C are c_line apart, and x has
-// no gaps: a column of a matrix is gathered first, by a kernel of its own. partial: (lines, blocks) and counters: (lines) are scratch, and the counters are zero. both are
-// unused where a block has whole rows.
+// no gaps: a column of a matrix is gathered first, by a kernel of its own. partial: (lines, blocks) and
+// counters: (lines) are scratch, and the counters are zero. both are unused where a block has whole rows.
 //
 // stage 17 of simt, a branch of stage 1, one vector: a thread reads a row from its first multiple of 16 bytes
 // on, and shifts the vector to match. the number of threads that share a row depends on how many rows there

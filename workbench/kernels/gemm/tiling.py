@@ -63,8 +63,8 @@ SHIFTED = 6
 SPLIT_K, SPLIT_DEEP = 16, 4
 """k of a k-tile of `split_warp_tiles`, and how many of them it has in shared memory."""
 
-LINE = 64
-"""Elements of 16-bit types in a line of memory."""
+LINE = 128
+"""Bytes of a line of the L2."""
 
 CLUSTERS = {1: MULTIPROCESSORS, 2: 66, 3: 38, 4: 30, 5: 22, 6: 16, 7: 15, 8: 14}
 """Clusters of so many blocks that run at once, one block a multiprocessor. A cluster has to lie in one of some eight
@@ -217,7 +217,7 @@ def flexible_choices(m: int, n: int, k: int, swaps: bool, most: int) -> Iterator
             for parts in _shares(ceil_div(along, high) * ceil_div(across, wide), k, most):
                 if wide % (parts * FLEXIBLE) == 0:
                     cycles = wide_cycles(along, across, k, (high, wide), parts)
-                    if not swapped and wide % LINE and wide < across:
+                    if not swapped and 2 * wide % LINE and wide < across:
                         blocks = ceil_div(along, high) * ceil_div(across, wide) * parts
                         cycles += ceil_div(blocks, _run_at_once(parts, 1)) * high * wide / 16
                     yield cycles, shape, parts

@@ -30,9 +30,6 @@ COPIED = 256
 BEYOND_L2 = 25 * 10**6
 """Bytes of C from which lines leave the L2 before all blocks that write to them have."""
 
-LINE = 128
-"""Bytes of a line of the L2."""
-
 ACROSS = "rows across lines"
 """The kind of work whose rows are no multiples of 128 bytes."""
 
@@ -195,7 +192,7 @@ def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     made = _tiled(p, m, n, k, split, shared=shared)
     made = replace(made, tiles=ceil_div(p.m, height) * height // m * ceil_div(p.n, n) * split)
     lines = int(m * _lines(p, p.lda) + n * _lines(p, p.ldb) / sharing)
-    made = replace(made, requested=made.tiles * made.iterations * lines * LINE)
+    made = replace(made, requested=made.tiles * made.iterations * lines * tiling.LINE)
     return _in_clusters(_realigned(p, made), split)
 
 
@@ -203,7 +200,7 @@ def _lines(p: GemmProblem, stride: int) -> int:
     """Lines of memory in which 128 bytes of a row of a k-tile lie: two where rows begin within lines, unless they are
     copied before, since no tensor map takes them."""
     between = stride * _item(p)
-    return 2 if between % LINE and between % 16 == 0 else 1
+    return 2 if between % tiling.LINE and between % 16 == 0 else 1
 
 
 def _in_clusters(made: Work | None, split: int) -> Work | None:
@@ -222,7 +219,11 @@ def _realigned(p: GemmProblem, made: Work) -> Work | None:
         kinds.append("elements of C" if p.ldc % 2 else "pairs of C")
     if copied and p.ldc % 2 and p.k <= 64:
         return None
-    if not kinds and p.dtype != FP32.name and any(a.row_stride * a.dtype.itemsize % LINE for a in p.arrays().values()):
+    if (
+        not kinds
+        and p.dtype != FP32.name
+        and any(a.row_stride * a.dtype.itemsize % tiling.LINE for a in p.arrays().values())
+    ):
         kinds += [ACROSS, *(["large C"] if p.arrays()["C"].nbytes > BEYOND_L2 else [])]
     moved = sum(2 * a.shape[0] * ceil_div(a.shape[1], COPIED) * COPIED * _item(p) for a in copied)
     return replace(made, copied=moved, kind=" ".join(kinds))
