@@ -28,6 +28,7 @@ MOST_WARP_INSTRUCTIONS = 1_000_000
 ADD = "if (i < n) c[i] = from_float<IN>(to_float(a[i]) + to_float(b[i]));"
 SUM = "sum += to_float(a[k]) * to_float(b[k * b_step]);"
 STORE = "C[static_cast<long long>(m) * ldc + n] = from_float<OUT>(sum);"
+MAXIMUM = "max = fmaxf(max, to_float(from[c]))"
 KEEP = 'asm volatile("setmaxnreg.dec.sync.aligned.u32 {};");'
 KERNEL = 'extern "C" __global__'
 
@@ -197,6 +198,17 @@ LOOKS: dict[str, Plant] = {
         "columns are left out", ("n >= N) return", "n >= N || n % 8 == 5) return")
     ),
     "NaN is computed": product("0 / 0 in a row", (STORE, f"if (m == 5) sum *= 0.f / (K - K);\n  {STORE}")),
+    "gaps between the rows": Plant(
+        "a maximum goes on behind a row",
+        "softmax:naive",
+        (
+            (
+                MAXIMUM,
+                f"{MAXIMUM}, max = row + 1 < rows && columns + c < ldx ? fmaxf(max, to_float(from[columns + c])) : max",
+            ),
+        ),
+        "9x40,dtype=fp32,out=fp32,pad_x=3,seed=1",
+    ),
     "all zeros": product("the sum is not taken", (SUM, "sum += 0.f;")),
     "stale": product("no input is read", (SUM, "sum += m + n;")),
     "transposed": product(
@@ -230,7 +242,7 @@ LOOKS: dict[str, Plant] = {
         "some elements are wrong", (STORE, f"if ((m * 7 + n * 13) % 11 == 0) sum += 1.f;\n  {STORE}")
     ),
 }
-"""A fault for each look that a change of the naive product gives; the others are faults of the catalogue."""
+"""A fault for each look that a change of a naive kernel gives; the others are faults of the catalogue."""
 
 
 @contextmanager

@@ -18,6 +18,11 @@ LOOKS: dict[str, tuple[str, str]] = {
         "For whole rows, look for an eps, a row of zeros, a masked row, or a maximum of -inf. For elements, look for a "
         "root or logarithm of a negative number. For gaps, check the leading dimension.",
     ),
+    "gaps between the rows": (
+        "What is computed changes with what lies between the rows of an input: NaN or, for odd seeds, the largest "
+        "number.",
+        "Check the leading dimension, and where a loop over a row ends.",
+    ),
     "overflow": (
         "The kernel wrote infinity where a finite number is right.",
         "Subtract the maximum before exponentials; keep sums and squares in fp32.",
