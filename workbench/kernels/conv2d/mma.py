@@ -116,6 +116,9 @@ def _copied_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
 _SHARED_K = Conv2dProblem(height=6, width=6, channels=136, filters=8, groups=3, taps_x=2, activation=Activation.RELU)
 """Few tiles of many k-tiles."""
 
+_SHARED_BY_TWO = Conv2dProblem(images=3, height=11, width=16, channels=80, filters=264)
+"""More tiles, each of which two blocks share."""
+
 
 @CONV2D.stage(
     "narrow_copies",
@@ -127,7 +130,7 @@ _SHARED_K = Conv2dProblem(height=6, width=6, channels=136, filters=8, groups=3, 
     space={"TILE_M": (0, 64, 128), "TILE_N": (0, 32, 64, 128), "STAGES": (2, 3, 4), "SPLITS": (0, 1, 2, 4, 8, 16)},
     constraint=_copied_constraint,
     sizes=_copied_sizes,
-    edge_cases=(*EDGE_CASES, *_DEEP, *ODD_CHANNELS, _SHARED_K),
+    edge_cases=(*EDGE_CASES, *_DEEP, *ODD_CHANNELS, _SHARED_K, _SHARED_BY_TWO),
     architecture=80,
 )
 def narrow_copies(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
