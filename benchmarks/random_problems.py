@@ -115,8 +115,7 @@ def measure(options: argparse.Namespace) -> None:
     with workers() as by_parts:
         for name in options.only or KINDS:
             by_parts(partial(compile_part, name, options))
-            for row in rows_of(name, options, watch):
-                run["rows"].append(row)
+            run["rows"].extend(rows_of(name, options, watch))
             recorded.save({"runs": [run]}, options.file)
             print(name, summary(name, run["rows"]), flush=True)
 

@@ -191,7 +191,7 @@ def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     shared, height = "LEAST_GAIN" in size, m * sharing  # stream-k shares tiles from this gain on
     made = _tiled(p, m, n, k, split, shared=shared)
     made = replace(made, tiles=ceil_div(p.m, height) * height // m * ceil_div(p.n, n) * split)
-    lines = int(m * _lines(p, p.lda) + n * _lines(p, p.ldb) / sharing)
+    lines = m * _lines(p, p.lda) + n * _lines(p, p.ldb) // sharing
     made = replace(made, requested=made.tiles * made.iterations * lines * tiling.LINE)
     return _in_clusters(_realigned(p, made), split)
 
