@@ -17,41 +17,25 @@ FEW_KEYS = 64
 MOST_MERGED = 512
 """Rows of parts that one block merges in the time of another launch."""
 
+SHORT, FEW_TILES, SMALL_TILE = 512, MULTIPROCESSORS // 2, 64
+"""Keys, and tiles of 128 rows, up to which small blocks beat those that fill a multiprocessor (H200), and the rows of
+such a block, which waste half of a larger tile."""
 
-SHORT = {64: 1400, 128: 300}
-"""Keys, by dim, up to which blocks that share a multiprocessor beat those that fill one. Where half is masked and there
-are many rows, they do at a dim of 64 for all of these, else for half (H200)."""
-
-ROUNDS = 4
-"""Work tiles of each multiprocessor from which on tickets balance them better than a fixed order."""
-
-TILE_ROWS = {64: 192, 128: 128}
-"""Of a work tile of persistent blocks, by dim."""
-
-
-def _short(p: AttentionProblem, tiles: int) -> bool:
-    """Whether a problem has so few keys that most of the time of large tiles is that of their beginning and end."""
-    dim = 64 if p.dim <= 64 else 128
-    if p.dim > 128 or p.keys > SHORT[dim]:
-        return False
-    return dim == 128 or p.causal or tiles <= MULTIPROCESSORS or 2 * p.keys <= SHORT[dim]
+MANY_KEYS = 8192
+"""From which on tiles of 176 keys in a fixed order beat those of 128, at a dim of 128 without a mask."""
 
 
 def _of_many_rows(p: AttentionProblem) -> tuple[str, ...]:
-    """The stages for tiles of many rows, best first. Of more than a dim of 128 tiles under a mask differ most from a
-    block's share, and no more is known."""
-    if p.dim > 128:
-        return ("overlap", "persistent") if p.causal else ("persistent",)
+    """The stages for tiles of many rows, best first. TMA stores no rows of part of 16 bytes, so `dynamic` is behind
+    those that store by it."""
     tiles = p.batch * p.heads * ceil_div(p.rows, 128)
-    if _short(p, tiles):
+    if p.dim <= 128 and p.keys <= SHORT and (tiles <= FEW_TILES or p.rows <= SMALL_TILE):
         return "small_blocks", "overlap"
-    if tiles <= MULTIPROCESSORS:
-        return "overlap", "persistent"  # a tile each
-    work_tiles = p.batch * p.heads * ceil_div(p.rows, TILE_ROWS[64 if p.dim <= 64 else 128])
-    if work_tiles >= ROUNDS * MULTIPROCESSORS and (p.causal or (p.keys <= 1024 and p.dim > 64)):
-        return "dynamic", "persistent"
-    fixed = not p.causal or p.dim <= 64 or tiles <= 2 * MULTIPROCESSORS  # a long and a short tile each
-    return ("persistent",) if fixed else ("overlap", "persistent")
+    a_long_and_a_short_one = p.causal and MULTIPROCESSORS < tiles <= 2 * MULTIPROCESSORS
+    of_large_tiles = not p.causal and 64 < p.dim <= 128 and p.keys > MANY_KEYS
+    if a_long_and_a_short_one or of_large_tiles:
+        return "persistent", "row_by_row", "dynamic"
+    return "row_by_row", "dynamic", "overlap"
 
 
 def fastest(p: AttentionProblem) -> tuple[str, ...]:

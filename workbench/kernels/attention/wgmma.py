@@ -62,10 +62,19 @@ def _too_large(sizes: Mapping[str, int]) -> str | None:
 
 
 def _launch(
-    p: AttentionProblem, size: Mapping[str, int], kernel: str, producers: int = 1, more: tuple[Argument, ...] = ()
+    p: AttentionProblem,
+    size: Mapping[str, int],
+    kernel: str,
+    producers: int = 1,
+    more: tuple[Argument, ...] = (),
+    by_tma: bool = False,
 ) -> Launch:
-    """A block for every tile of rows, or, with `more` arguments, blocks that stay."""
+    """A block for every tile of rows, or, with `more` arguments, blocks that stay. o is stored from registers, or by
+    TMA."""
     rows = 64 * size["WARPGROUPS"]
+    output: tuple[Argument, ...] = ("o", "lse", *strides(p, "o"))
+    if by_tma:
+        output = (TensorMap("o", box=(1, 1, 16, 64)), "lse")
     return Launch(
         kernel,
         (ceil_div(p.rows, rows) * p.heads * p.batch, 1, 1),
@@ -74,9 +83,7 @@ def _launch(
             TensorMap("q", box=(1, 1, rows, 64)),
             TensorMap("k", box=(1, 1, size["BLOCK_N"], 64)),
             TensorMap("v", box=(1, 1, size["BLOCK_N"], 64)),
-            "o",
-            "lse",
-            *strides(p, "o"),
+            *output,
             *counts(p),
             np.float32(p.factor),
             *more,
@@ -160,6 +167,19 @@ def _together(p: AttentionProblem) -> int:
     return max(1, min(p.batch * p.heads, p.group * (TOGETHER // of_head)))
 
 
+BALANCED, MOST_BALANCED = 4 * MULTIPROCESSORS, 16
+"""Work tiles from which on those of a group of heads are shared evenly, and heads of such a group at most: of long
+sequences blocks read about the same keys at the same time, and not all of them have to stay in the L2."""
+
+
+def _balanced(p: AttentionProblem, rows: int) -> int:
+    """Heads that are worked on in turn where blocks draw tiles of so many rows."""
+    if not p.causal:
+        return p.group
+    balanced = min(MOST_BALANCED, BALANCED // ceil_div(p.rows, rows))
+    return min(p.batch * p.heads, max(_together(p), balanced))
+
+
 _MANY_TILES = (
     AttentionProblem(batch=2, heads=3, rows=300, keys=300, dim=64, causal=True),
     AttentionProblem(batch=2, heads=6, rows=200, keys=70, dim=16, causal=True, group=3, layout=Layout.BSHD),
@@ -200,17 +220,39 @@ def _dynamic_sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, in
     return found | {"BLOCK_N": keys, "QUERY_BUFFERS": size["QUERY_BUFFERS"] or 2}
 
 
+TALL_TIME = 9 / 7
+"""The time of a work tile of 192 rows, of that of 128 rows, at a dim of 64 (H200)."""
+
+
+def _stored_sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """As in `dynamic`. At a dim of 64 work tiles have two warpgroups where those of three take more rounds of all
+    multiprocessors than they are faster."""
+    found = _dynamic_sizes(p, size)
+    if found["DIM"] > 64 or size["WARPGROUPS"]:
+        return found
+    low, tall = (ceil_div(p.batch * p.heads * ceil_div(p.rows, rows), MULTIPROCESSORS) for rows in (128, 192))
+    return found | {"WARPGROUPS": 2 if low <= TALL_TIME * tall else 3}
+
+
+def _stored_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
+    return _too_large({**size, **_stored_sizes(p, size)})
+
+
 def _dynamic_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     return _too_large({**size, **_dynamic_sizes(p, size)})
 
 
+_DRAWN_SPACE = {"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 96, 128, 160, 176), "QUERY_BUFFERS": (0, 1, 2)}
+
+
 @ATTENTION.stage(
     "dynamic",
+    parent="overlap",
     source="attention/wgmma/06_dynamic.cu",
     idea="a dynamic tile scheduler: producers draw tiles from a counter, so no block gets too many long ones",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
-    space={"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 96, 128, 160, 176), "QUERY_BUFFERS": (0, 1, 2)},
+    space=_DRAWN_SPACE,
     constraint=_dynamic_fits,
     sizes=_dynamic_sizes,
     edge_cases=(*_EDGE_CASES, *_MANY_TILES),
@@ -218,9 +260,56 @@ def _dynamic_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     specific=True,
 )
 def dynamic(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
-    counts_of_heads = np.int32(p.batch * p.heads), np.int32(_together(p))
-    launch = _launch(p, size, "attention_dynamic", more=(*counts_of_heads, "ticket"))
+    return _drawn(p, size, "attention_dynamic")
+
+
+def _drawn(p: AttentionProblem, size: Mapping[str, int], kernel: str, by_tma: bool = False) -> Plan:
+    """Blocks that draw their work tiles. Of tiles that differ in length, every multiprocessor gets some."""
+    together = np.int32(p.batch * p.heads), np.int32(_balanced(p, 64 * size["WARPGROUPS"]))
+    launch = _launch(p, size, kernel, more=(*together, "ticket"), by_tma=by_tma)
+    launch = replace(launch, grid=in_rounds(launch.grid[0]))
     return Plan((launch,), scratch={"ticket": Array((1,), INT32, output=True, zero=True)})
+
+
+def _whole_chunks(p: AttentionProblem) -> str | None:
+    if p.dim % 8:
+        return "TMA stores whole 16 bytes: dim has to be a multiple of 8"
+    return tensor_maps(p)
+
+
+@ATTENTION.stage(
+    "tma_store",
+    parent="dynamic",
+    source="attention/wgmma/08_tma_store.cu",
+    idea="averages go through shared memory, where the queries were, and TMA stores them",
+    supports=_whole_chunks,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
+    space=_DRAWN_SPACE,
+    constraint=_stored_fits,
+    sizes=_stored_sizes,
+    edge_cases=(*_EDGE_CASES, *_MANY_TILES),
+    architecture=90,
+    specific=True,
+)
+def tma_store(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
+    return _drawn(p, size, "attention_tma_store", by_tma=True)
+
+
+@ATTENTION.stage(
+    "row_by_row",
+    source="attention/wgmma/09_row_by_row.cu",
+    idea="weights of one row hide behind products, those of the other hide the rescaling and rounding",
+    supports=_whole_chunks,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
+    space=_DRAWN_SPACE,
+    constraint=_stored_fits,
+    sizes=_stored_sizes,
+    edge_cases=(*_EDGE_CASES, *_MANY_TILES),
+    architecture=90,
+    specific=True,
+)
+def row_by_row(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
+    return _drawn(p, size, "attention_row_by_row", by_tma=True)
 
 
 FEW_BLOCKS = {64: 3 * MULTIPROCESSORS, 128: 2 * MULTIPROCESSORS}
