@@ -203,7 +203,21 @@ MANY_TILES = AttentionVarlenProblem(batch=40, rows=200, keys=200, dim=64, causal
     ],
 )
 def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
-    assert verdict_of_broken("persistent", ["ranked.cuh", "tiles.cuh"], right, broken, MANY_TILES) == verdict
+    headers = ["drawn.cuh", "ranked.cuh", "tiles.cuh"]
+    assert verdict_of_broken("persistent", headers, right, broken, MANY_TILES) == verdict
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        (" && tile.first + first + Outputs::ROWS <= tile.rows", "", "race"),  # rows of the next sequence
+        ("    if (tile.tiles > 0) Outputs::gather(consumer);\n", "", "pass"),  # each warp reads its own rows
+        ("  consumer.outputs.release(memory.shared);\n", "", "exited_with_work"),
+    ],
+)
+def test_a_hazard_of_rows_that_tma_stores_is_named(right, broken, verdict):
+    headers = ["drawn.cuh", "ranked.cuh", "tiles.cuh"]
+    assert verdict_of_broken("row_by_row", headers, right, broken, AT_ENDS) == verdict
 
 
 def packed(rng, lengths, heads, dim=24):  # noqa: F811

@@ -11,6 +11,7 @@ import call_time
 import conv2d_layers
 import gemm_limits
 import numpy as np
+import peers
 import pytest
 import random_calls
 import random_problems
@@ -172,6 +173,35 @@ def test_a_kind_that_is_measured_again_on_a_device_replaces_what_the_record_had_
     before = {"runs": [run("H100", "scan", "softmax"), run("H200", "scan", "softmax"), run("H200", "conv2d")]}
     found = random_problems.merge(before, {"runs": [run("H200", "scan", "conv2d")]})["runs"]
     assert found == [run("H200", "scan", "conv2d"), run("H100", "scan", "softmax"), run("H200", "softmax")]
+
+
+def test_known_problems_have_means_of_what_each_library_takes() -> None:
+    rows = [
+        {"kind": "decode", "problem": "b1", "stage": "last_block", "us": 10.0, "theirs": {"cuDNN": 20.0}},
+        {
+            "kind": "decode",
+            "problem": "b2",
+            "stage": "last_block",
+            "us": 10.0,
+            "theirs": {"cuDNN": 5.0, "FlashAttention-3": 8.0},
+        },
+        {"kind": "decode", "problem": "b3", "apart": 0.5, "refused": {}},
+        {"kind": "ssd", "problem": "b4", "stage": "tma", "us": 10.0, "theirs": {}},
+    ]
+    assert peers.means("decode", rows) == (
+        "Geometric means: 1.000 of cuDNN (lowest 0.500), 0.800 of FlashAttention-3 (lowest 0.800)."
+    )
+    assert peers.means("ssd", rows) == "No library was timed."
+    made = {"commit": "0" * 40, "date": "2026-01-01T00:00:00Z"}
+    text = peers.page({"runs": [{"device": {"name": "H200"}, "environment": made, "torch": "2", "rows": rows}]})
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| b")]
+    assert ["b2", "`last_block`", "10.0", "5.0", "8.0", "0.50", "0.80"] in cells
+    assert ["b3", "wrong", "-", "-", "-", "-", "-"] in cells
+
+
+def test_known_problems_are_beside_libraries_that_their_operations_declare() -> None:
+    declared = {baseline.name for operation in registry.operations().values() for baseline in operation.baselines}
+    assert {library for kind in peers.KINDS.values() for library in kind.libraries} <= declared
 
 
 def test_the_timed_convolutions_have_a_table_and_means_beside_the_drawn_layers() -> None:

@@ -159,6 +159,8 @@ SPILT = {
     **{"conv2d:halo": 32, "conv2d:depthwise_tma": 20, "conv2d:pointwise": 12, "gemm:split_warp_tiles": 36},
     # accumulators of 256 columns, with some compilers; a state of 16 x 32
     **{"attention_backward:tensor_core": 8, "attention:small_blocks": 8, "ssd:chunked": 8},
+    # a producer with 24 registers, beside consumers with 240
+    "attention_varlen:row_by_row": 8,
 }
 """Bytes a thread, and what takes the registers. The transforms and `prefetch` were slower with fewer elements a thread;
 of the others most are of few problems, and not timed without."""

@@ -66,7 +66,7 @@ struct Consumer : Consuming {
     wgmma_wait<0>();
     values.release();
     values.advance();
-    outputs.store(g, shared, tile, averages, consumer, queries);
+    store_tile(outputs, g, shared, tile, averages, consumer, queries);
   }
   __device__ __forceinline__ void finish() { outputs.release(shared); }
 };

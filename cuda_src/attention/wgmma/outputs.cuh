@@ -13,22 +13,34 @@ __device__ __forceinline__ IN* chunk_of(Queries& queries, int row, int chunk) {
 }
 
 struct Outputs {
+  static constexpr int ROWS = 16, NAME = 8;  // of a warp; of the first consumer's named barrier
   const TensorMap& o;
   int stored = -1;  // the place of the queries that TMA still reads
 
-  // by a consumer warp, which has multiplied its queries for the last time
-  __device__ __forceinline__ void store(const Operands& g, Shared& shared, const WorkTile& tile,
-                                        Averages& averages, int consumer, QueryPlace& queries) {
-    constexpr int ROWS = 16, ROWS_OF_WARPGROUP = WGMMA_M;
-    const int warp = threadIdx.x % WARPGROUP / WARP, lane = threadIdx.x % WARP;
-    const int first = consumer * ROWS_OF_WARPGROUP + warp * ROWS;
-    Queries& place = shared.q[queries.stage];
+  // the first row of a warp within a work tile
+  static __device__ __forceinline__ int first_row(int consumer) {
+    return consumer * WGMMA_M + threadIdx.x % WARPGROUP / WARP * ROWS;
+  }
+
+  // sums become averages, and the logarithms of the sums of exponentials are stored: `lse` is that of row 0
+  // of so many
+  static __device__ __forceinline__ void finish(const Operands& g, Averages& averages, float* lse, int rows) {
     float factor[2], log_sum[2];
     averages.softmax.finish(g.scale, factor, log_sum);
     scale_rows(averages.sum, factor);
+    if (threadIdx.x % ROW_LANES > 0) return;
+    if (averages.row < rows) lse[averages.row] = log_sum[0];
+    if (averages.row + 8 < rows) lse[averages.row + 8] = log_sum[1];
+  }
+
+  // by a consumer warp, whose warpgroup has multiplied its queries for the last time: averages go where these
+  // are, and to rows from `row` of a head on
+  __device__ __forceinline__ void store(Shared& shared, const Averages& averages, int batch, int head,
+                                        int row, int consumer, const QueryPlace& queries) {
+    const int first = first_row(consumer), lane = threadIdx.x % WARP;
+    Queries& place = shared.q[queries.stage];
     u32 rounded[DIM / WGMMA_K][4];
     to_left_operand<IN>(rounded, averages.sum);
-    named_sync<WARPGROUP>(1 + WARPGROUPS + consumer);  // until all of its warps have multiplied them
 #pragma unroll
     for (int i = 0; i < DIM / WGMMA_K; ++i)
       stmatrix_x4(chunk_of(place, first + lane % ROWS, i * 2 + lane / ROWS), rounded[i]);
@@ -37,16 +49,16 @@ struct Outputs {
     if (lane == 0) {
 #pragma unroll
       for (int i = 0; i < Queries::PANELS; ++i)
-        tma_store(o, place.panel[i] + first * Queries::WIDTH, tile.batch, tile.head, tile.first + first,
-                  i * Queries::WIDTH);
+        tma_store(o, place.panel[i] + first * Queries::WIDTH, batch, head, row, i * Queries::WIDTH);
       tma_store_commit();
     }
-    if (lane % ROW_LANES == 0) {
-      const long long head = static_cast<long long>(tile.batch) * g.heads + tile.head;
-      float* const lse = g.lse + head * g.rows + averages.row;
-      if (averages.row < g.rows) lse[0] = log_sum[0];
-      if (averages.row + 8 < g.rows) lse[8] = log_sum[1];
-    }
+  }
+
+  // until all warps of the warpgroup have multiplied their queries
+  static __device__ __forceinline__ void gather(int consumer) { named_sync<WARPGROUP>(NAME + consumer); }
+
+  // the place of the queries is done with, as soon as TMA has read it
+  __device__ __forceinline__ void leave(Shared& shared, QueryPlace& queries) {
     stored = queries.stage;
     queries.advance();
     if (QUERY_BUFFERS == 1) release(shared);
@@ -62,3 +74,15 @@ struct Outputs {
     stored = -1;
   }
 };
+
+// a work tile of attention: what is beyond its rows TMA leaves out
+__device__ __forceinline__ void store_tile(Outputs& outputs, const Operands& g, Shared& shared,
+                                           const WorkTile& tile, Averages& averages, int consumer,
+                                           QueryPlace& queries) {
+  const long long head = static_cast<long long>(tile.batch) * g.heads + tile.head;
+  Outputs::finish(g, averages, g.lse + head * g.rows, g.rows);
+  Outputs::gather(consumer);
+  outputs.store(shared, averages, tile.batch, tile.head, tile.first + Outputs::first_row(consumer), consumer,
+                queries);
+  outputs.leave(shared, queries);
+}

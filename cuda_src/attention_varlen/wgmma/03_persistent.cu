@@ -13,44 +13,13 @@
 // what limits it: the exponentials besides the products, as in attention. also tiles with few rows: a
 // sequence that decodes fills only one row of 128.
 
-#include "ranked.cuh"
+#include "drawn.cuh"
 
 extern "C" __global__ void __launch_bounds__(RANKED* WARP)
     attention_varlen_rank(const int* offsets_q, const int* offsets_k, int* order, int* starts, int* ticket,
                           int batch) {
   rank_sequences(offsets_q, offsets_k, order, starts, batch);
   if (blockIdx.x == 0 && threadIdx.x == 0) *ticket = 0;
-}
-
-// beside the memory of attention: the tile that the producer has drawn
-struct Memory {
-  Shared shared;
-  Barrier full, empty;
-  bool last;  // there is no more
-  PackedTile tile;
-};
-static_assert(sizeof(Memory) <= roles::SHARED_BYTES,
-              "the tiles do not fit into shared memory: lower TILE_KEYS");
-
-// by a warp, all lanes
-__device__ __forceinline__ void produce(const Operands& g, Memory& memory, const Ranked& ranked,
-                                        int* ticket) {
-  Producer producer{g, memory.shared};
-  const bool first_lane = threadIdx.x == 0;
-  for (int parity = 1;; parity ^= 1) {
-    const int number = uniform(first_lane ? atomicAdd(ticket, 1) : 0);
-    const bool last = number >= ranked.all(g.heads);  // not kept: the producer has few registers
-    PackedTile tile;
-    if (!last) tile = ranked.tile(g, number);
-    if (first_lane) {
-      mbarrier_wait(memory.empty, parity);
-      memory.last = last, memory.tile = tile;
-      mbarrier_arrive(memory.full);
-      if (!last) producer.load(tile);
-    }
-    __syncwarp();
-    if (last) return;
-  }
 }
 
 __device__ __forceinline__ void consume(const Operands& g, Memory& memory) {

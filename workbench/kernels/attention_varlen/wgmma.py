@@ -37,8 +37,10 @@ def _sizes(p: AttentionVarlenProblem, size: Mapping[str, int]) -> dict[str, int]
     return found | ({} if size["WARPGROUPS"] else {"WARPGROUPS": warpgroups})
 
 
-def _launch(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, *where: Argument) -> Launch:
-    """A block for every tile of rows that there can be; `where` is how it finds its own."""
+def _launch(
+    p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, *where: Argument, by_tma: bool = False
+) -> Launch:
+    """A block for every tile of rows that there can be; `where` is how it finds its own. TMA may store o, too."""
     rows, arrays = 64 * size["WARPGROUPS"], p.arrays()
 
     def mapped(name: str, places: int) -> TensorMap:
@@ -48,7 +50,8 @@ def _launch(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, *wh
         return TensorMap(name, box=(1, 1, places, 64), shape=shape, strides=steps)
 
     maps = mapped("q", rows), mapped("k", size["BLOCK_N"]), mapped("v", size["BLOCK_N"])
-    arguments = (*maps, "offsets_q", "offsets_k", *where, "o", "lse", *strides(p, "o"), *counts(p))
+    output: tuple[Argument, ...] = (mapped("o", 16), "o") if by_tma else ("o",)
+    arguments = (*maps, "offsets_q", "offsets_k", *where, *output, "lse", *strides(p, "o"), *counts(p))
     return Launch(
         kernel,
         (row_tiles(p, rows) * p.heads, 1, 1),
@@ -78,14 +81,16 @@ RANKED = 8
 """Sequences that a block ranks."""
 
 
-def _ranked(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, **more: Array) -> Plan:
+def _ranked(
+    p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, by_tma: bool = False, **more: Array
+) -> Plan:
     """With a kernel before that ranks sequences by their keys, and sets what `more` there is."""
     table = {"order": Array((p.batch,), INT32, output=True), "starts": Array((p.batch + 1,), INT32, output=True)}
     scratch = {**table, **more}
     arguments: tuple[Argument, ...] = ("offsets_q", "offsets_k", *scratch, np.int32(p.batch))
     blocks = (ceil_div(p.batch, RANKED), 1, 1)
     rank = Launch("attention_varlen_rank", blocks, (32 * RANKED, 1, 1), arguments)
-    return Plan((rank, _launch(p, size, kernel, *scratch)), scratch=scratch)
+    return Plan((rank, _launch(p, size, kernel, *scratch, by_tma=by_tma)), scratch=scratch)
 
 
 @ATTENTION_VARLEN.stage(
@@ -115,6 +120,42 @@ def longest_first(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
     specific=True,
 )
 def persistent(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
-    plan = _ranked(p, size, "attention_varlen_persistent", ticket=Array((1,), INT32, output=True))
+    return _drawn(p, size, "attention_varlen_persistent")
+
+
+def _drawn(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, by_tma: bool = False) -> Plan:
+    """Blocks that draw ranked tiles."""
+    plan = _ranked(p, size, kernel, by_tma, ticket=Array((1,), INT32, output=True))
     rank, main = plan.launches
     return replace(plan, launches=(rank, replace(main, grid=in_rounds(main.grid[0]), persistent=True)))
+
+
+STORED_KEYS = {64: 112, 128: 128}
+"""Of a tile, by dim: beside two tiles of queries in shared memory, and what is known of a sequence in registers."""
+
+
+def _stored_sizes(p: AttentionVarlenProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """As many keys as fit, beyond a dim of 128 with one tile of queries."""
+    found = _sizes(p, size)
+    if found["DIM"] > 128:
+        return found
+    return found | {"BLOCK_N": size["TILE_KEYS"] or STORED_KEYS[found["DIM"]], "QUERY_BUFFERS": 2}
+
+
+def _whole_chunks(p: AttentionVarlenProblem) -> str | None:
+    return "TMA stores whole 16 bytes: dim has to be a multiple of 8" if p.dim % 8 else tensor_maps(p)
+
+
+@ATTENTION_VARLEN.stage(
+    "row_by_row",
+    source="attention_varlen/wgmma/04_row_by_row.cu",
+    idea="as in attention: one row's weights hide behind products, the other's hide rescaling; TMA stores",
+    supports=_whole_chunks,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
+    sizes=_stored_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+)
+def row_by_row(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
+    return _drawn(p, size, "attention_varlen_row_by_row", by_tma=True)
