@@ -118,7 +118,21 @@ def test_what_is_not_finite_stays_in_its_pair_and_channel():
         assert np.isfinite(y[:, 0]).all(), stage.name
 
 
-PAIRED = next(stage for stage in FFT_CONV.stages if stage.name == "paired")
+STAGES = {stage.name: stage for stage in FFT_CONV.stages}
+PAIRED, TENSOR_CORE, FOUR_STEP = (STAGES[name] for name in ("paired", "tensor_core", "four_step"))
+
+
+def _with_fault(name, right, broken, folder, *headers):
+    """The source of a stage with `broken` for `right`, or with a copy of the one of these headers that has it."""
+    stage = STAGES[name]
+    copied = folder / "fft_conv"
+    shutil.copytree(stage.path.parents[1], copied)
+    path = copied / stage.path.parent.name / stage.path.name
+    files = (path, *(path.with_name(header) for header in headers))
+    faulty = [file for file in files if right in file.read_text()]
+    assert [file.read_text().count(right) for file in faulty] == [1]
+    faulty[0].write_text(faulty[0].read_text().replace(right, broken))
+    return re.sub(r'#include "(\w+\.cuh)"', rf'#include "{path.parent}/\1"', path.read_text())
 
 
 @pytest.mark.parametrize(
@@ -130,32 +144,9 @@ PAIRED = next(stage for stage in FFT_CONV.stages if stage.name == "paired")
     ],
 )
 def test_a_broken_transform_is_found_out(right, broken, verdict, tmp_path):
-    header = (PAIRED.path.parent / "stockham.cuh").read_text()
-    assert header.count(right) == 1
-    (tmp_path / "stockham.cuh").write_text(header.replace(right, broken))
-    source = PAIRED.path.read_text().replace("stockham.cuh", f"{tmp_path}/stockham.cuh")
-    sequence = PAIRED.path.parents[1] / "sequence.cuh"
-    (tmp_path / "stockham.cuh").write_text(
-        (tmp_path / "stockham.cuh").read_text().replace("../sequence.cuh", str(sequence))
-    )
+    source = _with_fault("paired", right, broken, tmp_path, "stockham.cuh", "butterflies.cuh")
     outcome = workbench.verify(PAIRED, code=source, device="emulator", problem=FftConvProblem(batch=3, length=512))
     assert outcome.run.stages[0].verification.verdict == verdict
-
-
-STAGES = {stage.name: stage for stage in FFT_CONV.stages}
-TENSOR_CORE = STAGES["tensor_core"]
-
-
-def _with_fault(name, right, broken, folder):
-    """The source of a stage with `broken` for `right`, or with a copy of the header that has it."""
-    stage = STAGES[name]
-    copied = folder / "fft_conv"
-    shutil.copytree(stage.path.parents[1], copied)
-    path = copied / stage.path.parent.name / stage.path.name
-    faulty = [file for file in (path, path.with_name("products.cuh")) if right in file.read_text()]
-    assert [file.read_text().count(right) for file in faulty] == [1]
-    faulty[0].write_text(faulty[0].read_text().replace(right, broken))
-    return re.sub(r'#include "(\w+\.cuh)"', rf'#include "{path.parent}/\1"', path.read_text())
 
 
 @pytest.mark.parametrize(
@@ -169,7 +160,7 @@ def _with_fault(name, right, broken, folder):
 )
 def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict, tmp_path):
     problem = FftConvProblem(batch=3, length=1040 if broken == "length" else 1024, causal=broken == "length")
-    source = _with_fault("tensor_core", right, broken, tmp_path)
+    source = _with_fault("tensor_core", right, broken, tmp_path, "products.cuh")
     outcome = workbench.verify(TENSOR_CORE, code=source, device="emulator", problem=problem)
     assert outcome.run.stages[0].verification.verdict == verdict
 
@@ -186,7 +177,9 @@ def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict, tmp_
     ],
 )
 def test_a_hazard_of_a_persistent_stage_is_named(name, right, broken, verdict, tmp_path):
-    source, problem = _with_fault(name, right, broken, tmp_path), FftConvProblem(batch=9, channels=2, length=1024)
+    headers = ("products.cuh",) if name == "wgmma" else ()
+    source = _with_fault(name, right, broken, tmp_path, *headers)
+    problem = FftConvProblem(batch=9, channels=2, length=1024)
     outcome = workbench.verify(STAGES[name], code=source, device="emulator", problem=problem)
     assert outcome.run.stages[0].verification.verdict == verdict
 
@@ -213,6 +206,52 @@ def test_a_block_of_the_tensor_core_stage_takes_as_many_rounds_as_leave_enough_b
     failure, worst = case.judge(harness.solve(stage, open_device("emulator"), case).__getitem__)
     assert failure is None
     assert 0 < worst < 1
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("  __syncthreads();  // everyone is done with the numbers of the first exchange\n", "", "race"),
+        ("channel = (begin + blockIdx.y) /", "channel = blockIdx.y /", "mismatch"),
+        ("i > before ? i - before : -1", "-1", "mismatch"),
+        ("v[q] = {product.y, product.x};", "v[q] = product;", "mismatch"),
+    ],
+)
+def test_a_fault_of_the_four_steps_is_found_out(right, broken, verdict, tmp_path):
+    sizes = {"length": 16384, "channels": 9} if "begin" in right else {"length": 300, "channels": 2}  # or one launch
+    source = _with_fault("four_step", right, broken, tmp_path)
+    stage = FOUR_STEP.with_parameters({"MIB": 1})
+    outcome = workbench.verify(stage, code=source, device="emulator", problem=FftConvProblem(batch=3, **sizes))
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+@pytest.mark.parametrize("lines", [4, 16])
+def test_a_block_of_the_four_steps_may_have_fewer_lines_or_more(lines):
+    case = Case.of(FftConvProblem(batch=3, channels=2, length=1500, causal=True))
+    stage = FOUR_STEP.with_parameters({"LINES": lines})
+    failure, worst = case.judge(harness.solve(stage, open_device("emulator"), case).__getitem__)
+    assert failure is None
+    assert 0 < worst < 1
+
+
+def test_pairs_that_are_transformed_together_fit_into_the_l2():
+    for problem in (FftConvProblem(batch=24, channels=120, length=16330, causal=True), FftConvProblem(length=300)):
+        plan = FOUR_STEP.plan(problem)
+        assert len(plan.launches) % 3 == 0
+        assert sum(launch.grid[1] for launch in plan.launches) == 3 * problem.pairs
+        assert plan.scratch["between"].nbytes <= 16 * 2**20
+    counts = {launch.grid[1] for launch in FOUR_STEP.plan(FftConvProblem(channels=33, length=20000)).launches}
+    assert counts == {16, 17}  # and not 32 and 1
+
+
+def test_few_long_sequences_and_the_longest_are_transformed_in_four_steps():
+    def chosen(**sizes):
+        problem = FftConvProblem(**sizes)
+        return next(name for name in FFT_CONV.fastest(problem) if STAGES[name].supports(problem) is None)
+
+    assert chosen(length=21496) == chosen(channels=4, length=16384) == chosen(channels=132, length=4096) == "four_step"
+    assert chosen(batch=16, channels=1024, length=32768) == "four_step"
+    assert chosen(channels=133, length=4096) == chosen(length=2048) == "wgmma"
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -6,15 +6,25 @@ import numpy as np
 
 from ...model.distribution import Distribution
 from ...model.dtypes import dtype_of
+from ...model.launch import MULTIPROCESSORS
 from ...model.operation import Operation
 from ...model.problem import Size
 from .problem import SUITE, FftConvProblem, Filter, problems
 
+SHARED_PERIOD = 4096
+"""The shortest period that `four_step` is preferred for."""
+
 
 def fastest(p: FftConvProblem) -> tuple[str, ...]:
-    """Of short transforms `symmetric`, of longer ones `wgmma`, as measured on an H200."""
+    """Of short transforms `symmetric`, of longer ones `wgmma`, as measured on an H200, and of the longest `four_step`.
+
+    A multiprocessor needs as long for one pair of sequences as for all that it has at once, and `four_step` less where
+    there is no pair for some of them.
+    """
     first = ("symmetric", "wgmma") if p.period <= 1024 else ("wgmma", "persistent")
-    return (*first, "paired", "split")
+    if p.period >= SHARED_PERIOD and p.pairs <= MULTIPROCESSORS:
+        return ("four_step", *first, "paired")
+    return (*first, "paired", "four_step", "split")
 
 
 FFT_CONV = Operation(

@@ -106,6 +106,11 @@ class FftConvProblem(Problem):
         return period_of(self.length, self.causal)
 
     @property
+    def pairs(self) -> int:
+        """How many complex sequences there are, of two batches of a channel each."""
+        return self.channels * ((self.batch + 1) // 2)
+
+    @property
     def extended(self) -> bool:
         """Whether the sequence is continued before its first place, at the end of the period: a circular convolution
         over a period that is not its length."""

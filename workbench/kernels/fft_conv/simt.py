@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ...model.launch import Launch, ceil_div
+from ...model.arrays import Array
+from ...model.dtypes import FP32
+from ...model.launch import Launch, Plan, ceil_div
 from .operation import EDGE_CASES, FFT_CONV, counts
-from .problem import FftConvProblem, Filter
+from .problem import FftConvProblem, Filter, factors
 
 
 @FFT_CONV.stage(
@@ -144,3 +146,55 @@ def _parts(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
 )
 def split(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     return _transforms(p, "fft_conv_split", 2, size["PLACES"])
+
+
+SHARED = (
+    FftConvProblem(batch=3, channels=2, length=8192, filter=Filter.DECAYING),
+    FftConvProblem(batch=2, length=1025),
+    FftConvProblem(batch=5, channels=3, length=900, causal=True),
+    FftConvProblem(batch=1, channels=33, length=16385, causal=True),
+)
+"""Factors that differ, second butterflies of 2 to 8 places, and more pairs than are transformed together."""
+
+
+def _together(p: FftConvProblem, size: Mapping[str, int]) -> int:
+    """Pairs of a launch: all launches have as many, and their places between kernels take at most MIB MiB, which stay
+    in the L2."""
+    most = max(1, size["MIB"] * 2**20 // (8 * p.period))
+    return ceil_div(p.pairs, ceil_div(p.pairs, most))
+
+
+def _matrix(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
+    first, second = factors(p.period)
+    return {"PERIOD": p.period, "FIRST": first, "SECOND": second}
+
+
+def _steps(p: FftConvProblem, lines: int, begin: int, count: int) -> Iterator[Launch]:
+    """The kernels for `count` pairs from `begin` on: a block for so many lines, which are columns or rows."""
+    first, second = factors(p.period)
+
+    def launch(kernel: str, of: int, places: int, *arguments: str | np.generic) -> Launch:
+        threads = lines * (places // HELD)
+        return Launch(kernel, (of // lines, count, 1), (threads, 1, 1), (*arguments, np.int32(begin)))
+
+    yield launch("fft_conv_columns", second, first, "u", "roots", "between", *counts(p), np.int32(p.extended))
+    yield launch("fft_conv_rows", first, second, "spectrum", "roots", "between", np.int32(p.batch))
+    yield launch("fft_conv_columns_back", second, first, "between", "roots", "y", *counts(p))
+
+
+@FFT_CONV.stage(
+    "four_step",
+    parent="paired",
+    source="fft_conv/simt/06_four_step.cu",
+    idea="a period as a matrix: columns, rows and columns are kernels, so all multiprocessors share a sequence",
+    parameters={"LINES": 8, "MIB": 16},
+    sizes=_matrix,
+    space={"LINES": (4, 8, 16), "MIB": (8, 16, 32, 64)},
+    edge_cases=(*EDGE_CASES, *LONG, *SHARED),
+    alignment=8,
+)
+def four_step(p: FftConvProblem, size: Mapping[str, int]) -> Plan:
+    count = _together(p, size)
+    begins = range(0, p.pairs, count)
+    launches = (step for begin in begins for step in _steps(p, size["LINES"], begin, min(count, p.pairs - begin)))
+    return Plan(tuple(launches), {"between": Array((count, p.period, 2), FP32, output=True)})
