@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import recorded
-from random_calls import Call, Problem, beside
+from random_calls import Call, Problem, library_call
 from random_problems import TOLERANCE, WAIT, Stopwatch, farthest, merge
 from tabulate import tabulate
 
@@ -127,16 +127,22 @@ def timed(
     theirs: dict[str, Call] = {}
     refused: dict[str, str] = {}
     ours = Problem(label, function, tuple(arrays.values()), lambda: None, options)
+    problem = function.prepare(*arrays.values(), **options).problem
+    swapped = options.get("layout") == "bshd"  # libraries see heads before positions, in the same memory
+    seen = {name: x.transpose(1, 2) for name, x in arrays.items()} if swapped else arrays
     for library in libraries:
         try:
-            theirs[library] = beside(library, label, function, arrays, options).theirs
+            theirs[library] = library_call(function, library, problem, seen)
             theirs[library]()  # some choose or compile their kernel at the first call
         except (ValueError, ImportError, RuntimeError) as error:
             theirs.pop(library, None)
-            refused[library] = str(error).splitlines()[0]
+            refused[library] = str(error).splitlines()[0][:200]
     row: dict[str, Any] = {"problem": label, "refused": refused}
     if theirs:
-        row["apart"] = farthest(watch.torch, ours.ours(), next(iter(theirs.values()))())
+        found = ours.ours()
+        if swapped:
+            found = (found[0].transpose(1, 2), *found[1:])
+        row["apart"] = farthest(watch.torch, found, next(iter(theirs.values()))())
         if not row["apart"] <= TOLERANCE["bfloat16"]:
             return row
     us, *others = watch.medians((ours.ours, *theirs.values()))

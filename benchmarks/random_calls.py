@@ -75,11 +75,18 @@ def beside(
     """
     options = options or {}
     problem = function.prepare(*arrays.values(), **options).problem
+    call = library_call(function, library, problem, arrays)
+    return Problem(label, function, tuple(arrays.values()), call, options)
+
+
+def library_call(function: Any, library: str, problem: Any, arrays: Mapping[str, Any]) -> Call:
+    """The call of a baseline that an operation declares, for arrays with the axes that the operation names. Raises as
+    `beside` does."""
     (declared,) = (b for b in function.operation.baselines if b.name == library)
     if refusal := declared.refuses(problem):
         raise ValueError(f"{library}: {refusal}")
-    call = partial(declared.call, problem, **declared.arguments(arrays))
-    return Problem(label, function, tuple(arrays.values()), call() if declared.prepares else call, options)
+    call: Call = partial(declared.call, problem, **declared.arguments(arrays))
+    return call() if declared.prepares else call
 
 
 def product(d: Draw) -> Problem:

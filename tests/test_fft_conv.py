@@ -239,9 +239,9 @@ def test_pairs_that_are_transformed_together_fit_into_the_l2():
         plan = FOUR_STEP.plan(problem)
         assert len(plan.launches) % 3 == 0
         assert sum(launch.grid[1] for launch in plan.launches) == 3 * problem.pairs
-        assert plan.scratch["between"].nbytes <= 16 * 2**20
-    counts = {launch.grid[1] for launch in FOUR_STEP.plan(FftConvProblem(channels=33, length=20000)).launches}
-    assert counts == {16, 17}  # and not 32 and 1
+        assert plan.scratch["between"].nbytes <= 32 * 2**20
+    counts = {launch.grid[1] for launch in FOUR_STEP.plan(FftConvProblem(channels=65, length=20000)).launches}
+    assert counts == {32, 33}  # and not 64 and 1
 
 
 def test_few_long_sequences_and_the_longest_are_transformed_in_four_steps():
@@ -249,9 +249,17 @@ def test_few_long_sequences_and_the_longest_are_transformed_in_four_steps():
         problem = FftConvProblem(**sizes)
         return next(name for name in FFT_CONV.fastest(problem) if STAGES[name].supports(problem) is None)
 
-    assert chosen(length=21496) == chosen(channels=4, length=16384) == chosen(channels=132, length=4096) == "four_step"
+    assert (
+        chosen(length=21496) == chosen(channels=100, length=16384) == chosen(channels=200, length=8192) == "four_step"
+    )
     assert chosen(batch=16, channels=1024, length=32768) == "four_step"
-    assert chosen(channels=133, length=4096) == chosen(length=2048) == "wgmma"
+    assert chosen(channels=101, length=16384) == chosen(channels=201, length=8192) == chosen(length=4096) == "wgmma"
+
+
+def test_pairs_that_do_not_fit_into_the_l2_are_transformed_in_several_launches():
+    stage, problem = FOUR_STEP.with_parameters({"MIB": 1}), FftConvProblem(channels=5, length=16385, causal=True)
+    assert len(stage.plan_for(problem, stage.parameters).launches) == 9
+    assert workbench.verify(stage, device="emulator", problem=problem).run.stages[0].verification.verdict == "pass"
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -51,6 +51,23 @@ __device__ __forceinline__ Vector<Element, WIDTH> load_row(const Element* row, i
   return v;
 }
 
+// st.global.v4 or .v2: stores a vector to device memory, where another branch stores single elements. of a
+// plain store compilers would make several there, of 2 or 4 bytes
+template <int COUNT, class Element>
+__device__ __forceinline__ void store_whole(Element* to, const Vector<Element, COUNT>& v) {
+  if constexpr (COUNT * sizeof(Element) == sizeof(uint4)) {
+    const auto& bits = reinterpret_cast<const uint4&>(v);
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(bits.x), "r"(bits.y), "r"(bits.z),
+                 "r"(bits.w)
+                 : "memory");
+  } else if constexpr (COUNT * sizeof(Element) == sizeof(uint2)) {
+    const auto& bits = reinterpret_cast<const uint2&>(v);
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(bits.x), "r"(bits.y) : "memory");
+  } else {
+    store_vector(to, v);
+  }
+}
+
 // stores those that lie in the row
 template <bool WHOLE, int WIDTH, class Element>
 __device__ __forceinline__ void store_row(Element* row, int column, int columns, bool aligned,
@@ -58,7 +75,7 @@ __device__ __forceinline__ void store_row(Element* row, int column, int columns,
   if constexpr (WHOLE) {
     if (column < columns) store_vector(row + column, v);
   } else if (aligned && column >= 0 && column <= columns - WIDTH) {
-    store_vector(row + column, v);
+    store_whole(row + column, v);
   } else {
 #pragma unroll
     for (int i = 0; i < WIDTH; ++i)

