@@ -5,8 +5,9 @@
 
 The problems are those of attention, its gradients, decoding and Mamba-2 that FlashAttention-3, cuDNN and
 flash-linear-attention are compared on elsewhere. Each call is timed with the device's events, the L2 flushed before, in
-turns with the libraries' calls for the same arrays, and its answer has to match the first library's. What a library
-does not take, or is not installed, has no time. The record keeps the last measurement of every kind on every device.
+turns with the libraries' calls for the same arrays, and its first output has to match the first library's. What a
+library does not take, or is not installed, has no time. The record keeps the last measurement of every kind on every
+device.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import recorded
 from random_calls import Call, Problem, library_call
-from random_problems import TOLERANCE, WAIT, Stopwatch, farthest, merge
+from random_problems import TOLERANCE, WAIT, Stopwatch, apart, merge
 from tabulate import tabulate
 
 from workbench import ops
@@ -139,14 +140,17 @@ def timed(
             refused[library] = str(error).splitlines()[0][:200]
     row: dict[str, Any] = {"problem": label, "refused": refused}
     if theirs:
-        found = ours.ours()
-        if swapped:
-            found = (found[0].transpose(1, 2), *found[1:])
-        row["apart"] = farthest(watch.torch, found, next(iter(theirs.values()))())
+        found, answer = (first_of(call()) for call in (ours.ours, next(iter(theirs.values()))))
+        row["apart"] = apart(watch.torch, found.transpose(1, 2) if swapped else found, answer)
         if not row["apart"] <= TOLERANCE["bfloat16"]:
             return row
     us, *others = watch.medians((ours.ours, *theirs.values()))
     return row | ours.chosen() | {"us": us, "theirs": dict(zip(theirs, others, strict=True))}
+
+
+def first_of(answer: Any) -> Any:
+    """The first output. Others, such as the logarithms of attention, have other shapes in some libraries."""
+    return answer[0] if isinstance(answer, tuple | list) else answer
 
 
 def ratios(kind: str, rows: list[dict[str, Any]], library: str | None = None) -> list[float]:

@@ -301,6 +301,7 @@ def test_few_rows_are_for_the_stages_that_split_keys(heads, group, rows, first):
             (2, 128),
         ),
         ({"batch": 2, "heads": 4, "rows": 2568, "dim": 128, "causal": True}, "persistent", (2, 128)),
+        ({"batch": 8, "heads": 7, "rows": 280, "dim": 128, "causal": True}, "row_by_row", (2, 128)),
         ({"heads": 16, "rows": 16384, "dim": 128}, "persistent", (2, 176)),
         ({"batch": 4, "heads": 8, "rows": 4096, "dim": 256, "causal": True}, "row_by_row", (2, 80)),
     ],

@@ -250,13 +250,21 @@ def test_a_state_that_a_stage_hands_on_gives_what_one_run_does():
         assert (np.abs(state - whole.expected["h"]) <= 2 * whole.bound["h"]).all(), stage.name
 
 
-def test_an_invariant_allows_what_related_inputs_make_a_right_kernel_err_by():
-    """The state after the first half is ten times as large as what is left of it at the end."""
-    problem = SsdProblem(
-        heads=3, length=65, headdim=72, dstate=64, group=3, decays=Decays.RESETS, seed=304, distribution="scaled"
-    )
+AFTER_RESETS = SsdProblem(
+    heads=3, length=65, headdim=72, dstate=64, group=3, decays=Decays.RESETS, seed=304, distribution="scaled"
+)
+"""The state after the first half is ten times as large as what is left of it at the end."""
+
+OF_ONE_PLACE = SsdProblem(
+    heads=36, length=16, headdim=128, dstate=128, group=12, pad_bc=8, seed=16, distribution="scaled"
+)
+"""One row of y errs four times as much from the state as within a chunk; others, which are larger, do not."""
+
+
+@pytest.mark.parametrize(("name", "problem"), [("tma", AFTER_RESETS), ("specialised", OF_ONE_PLACE)])
+def test_an_invariant_allows_what_related_inputs_make_a_right_kernel_err_by(name, problem):
     case = Case.of(problem)
-    (stage,) = (stage for stage in SSD.stages if stage.name == "tma")
+    (stage,) = (stage for stage in SSD.stages if stage.name == name)
     after = harness.solve(stage, open_device("emulator"), case)
     (handed,) = (i for i in problem.invariants() if "handed over" in i.name)
     related = dataclasses.replace(case, inputs=handed.related(case.inputs))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from ..devices import Device, Fault
 from ..judge.case import Case
@@ -17,11 +20,15 @@ from ..model.stage import Stage
 from .launching import solve
 
 
-def _with_related(case: Case, inputs: Arrays) -> Arrays:
-    """The bound of a case, as much larger as that of related inputs is, if those are harder and have one."""
+def _with_related(case: Case, inputs: Arrays, moved: Callable[[Arrays], Arrays] | None) -> Arrays:
+    """The bound of a case, as much larger as that of related inputs is, if those are harder and have one: element by
+    element where it is known which belongs to which, else by their largest."""
     found = dict(case.bound)
     with contextlib.suppress(BadOperation):  # there may be NaN where answers do not depend on it
-        for name, related in case.bound_for(inputs).items():
+        of_related = case.bound_for(inputs)
+        if moved:
+            return {name: np.maximum(case.bound[name], related) for name, related in moved(of_related).items()}
+        for name, related in of_related.items():
             most, others = float(case.bound[name].max(initial=0.0)), float(related.max(initial=0.0))
             if others > most > 0:
                 found[name] = case.bound[name] * (others / most)
@@ -49,7 +56,7 @@ def broken_invariant(stage: Stage[Any], device: Device, case: Case, after: Array
         with declared(f"the invariant `{invariant.name}` of the operation"):
             holds = invariant.holds(first, second, case.bound)
             if not holds and inputs is not None:
-                holds = invariant.holds(first, second, _with_related(case, inputs))
+                holds = invariant.holds(first, second, _with_related(case, inputs, invariant.moved))
         if not holds:
             message = f"the invariant `{invariant.name}` does not hold of {about}, though every element is near enough"
             return Failure(Verdict.MISMATCH, str(case.problem), message, "")

@@ -69,12 +69,15 @@ class Invariant:
 
     `holds(first, second, bound)` says whether the property holds. `first` and `second` are outputs in float64 by name,
     and `bound` is the error that `first` may have. `second` is the answer to the inputs that `related` makes from the
-    problem's own; without `related` it is `first`.
+    problem's own; without `related` it is `first`. Where elements of `second` belong to other places of `first`,
+    `moved` puts arrays like outputs there. Then `bound` is also what `second` may have, element by element, if that is
+    more.
     """
 
     name: str
     holds: Callable[[Arrays, Arrays, Arrays], bool]
     related: Callable[[Arrays], Arrays] | None = None
+    moved: Callable[[Arrays], Arrays] | None = None
 
 
 @dataclass(frozen=True)

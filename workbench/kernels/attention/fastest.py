@@ -21,8 +21,9 @@ SHORT, FEW_TILES, SMALL_TILE = 512, MULTIPROCESSORS // 2, 64
 """Keys, and tiles of 128 rows, up to which small blocks beat those that fill a multiprocessor (H200), and the rows of
 such a block, which waste half of a larger tile."""
 
-MANY_KEYS = 8192
-"""From which on tiles of 176 keys in a fixed order beat those of 128, at a dim of 128 without a mask."""
+LONG, LONGEST = 1024, 8192
+"""Keys from which on a block with a long and a short tile in a fixed order beats one that draws them, and tiles of 176
+keys those of 128, at a dim of 128 without a mask."""
 
 
 def _of_many_rows(p: AttentionProblem) -> tuple[str, ...]:
@@ -31,8 +32,8 @@ def _of_many_rows(p: AttentionProblem) -> tuple[str, ...]:
     tiles = p.batch * p.heads * ceil_div(p.rows, 128)
     if p.dim <= 128 and p.keys <= SHORT and (tiles <= FEW_TILES or p.rows <= SMALL_TILE):
         return "small_blocks", "overlap"
-    a_long_and_a_short_one = p.causal and MULTIPROCESSORS < tiles <= 2 * MULTIPROCESSORS
-    of_large_tiles = not p.causal and 64 < p.dim <= 128 and p.keys > MANY_KEYS
+    a_long_and_a_short_one = p.causal and p.keys > LONG and MULTIPROCESSORS < tiles <= 2 * MULTIPROCESSORS
+    of_large_tiles = not p.causal and 64 < p.dim <= 128 and p.keys > LONGEST
     if a_long_and_a_short_one or of_large_tiles:
         return "persistent", "row_by_row", "dynamic"
     return "row_by_row", "dynamic", "overlap"

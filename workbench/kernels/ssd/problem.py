@@ -234,7 +234,10 @@ class SsdProblem(Problem):
             away = np.abs(first["y"][:, :-1] - other["y"][:, 1:])
             return bool((away <= 2 * bound["y"][:, :-1]).all())
 
-        return Invariant("where chunks begin changes nothing", holds, delayed)
+        def moved(arrays: Arrays) -> Arrays:
+            return arrays | {"y": np.roll(arrays["y"], -1, axis=1)}
+
+        return Invariant("where chunks begin changes nothing", holds, delayed, moved)
 
     def _handed_over(self) -> Invariant:
         """The second half alone, from the state after the first, and behind it places at which nothing happens."""
@@ -253,7 +256,10 @@ class SsdProblem(Problem):
             same = np.abs(first["h"] - other["h"]) <= 2 * bound["h"]
             return bool((away <= 2 * bound["y"][:, half:]).all() and same.all())
 
-        return Invariant("a state that is handed over gives what one run does", holds, second_half)
+        def moved(arrays: Arrays) -> Arrays:
+            return arrays | {"y": np.roll(arrays["y"], half, axis=1)}
+
+        return Invariant("a state that is handed over gives what one run does", holds, second_half, moved)
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         return super().negative_controls(inputs, expected) | controls(self, inputs, expected)
