@@ -41,6 +41,8 @@ TEMPLATES = {
     "activation",
     "fragment",
     "panels",
+    "staged_panels",
+    "weigh_rows",
     "row_prefetch",
     "realign",
     "shared_sums",

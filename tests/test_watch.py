@@ -135,6 +135,18 @@ def begin_a_run_without_end(watching: Watching) -> int:
     return int((watching.root / "process").read_text())
 
 
+def test_ctrl_c_while_a_process_starts_comes_when_it_has_started():
+    done = []
+    with pytest.raises(KeyboardInterrupt), watch._undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        done.append("started")
+    assert done == ["started"]
+    with watch._undisturbed():
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
 def test_a_save_of_the_source_a_header_or_the_declaration_is_a_run_and_what_passes_is_kept(watching: Watching) -> None:
     first = watching.events()
     assert first["began"]["saved"] == []
