@@ -153,11 +153,10 @@ def first_of(answer: Any) -> Any:
     return answer[0] if isinstance(answer, tuple | list) else answer
 
 
-def ratios(kind: str, rows: list[dict[str, Any]], library: str | None = None) -> list[float]:
-    """Times of a library, or of the best of them, by ours."""
-    every = (row for row in rows if row["kind"] == kind and row.get("theirs"))
-    found = ((row["theirs"].get(library) if library else min(row["theirs"].values()), row["us"]) for row in every)
-    return [theirs / us for theirs, us in found if theirs]
+def ratios(kind: str, rows: list[dict[str, Any]], library: str) -> list[float]:
+    """Times of a library by ours."""
+    every = (row for row in rows if row["kind"] == kind and library in row.get("theirs", {}))
+    return [row["theirs"][library] / row["us"] for row in every]
 
 
 def means(kind: str, rows: list[dict[str, Any]]) -> str:

@@ -415,6 +415,13 @@ def tensor_maps(p: GroupedHeads) -> str | None:
     return None
 
 
+def whole_chunks(p: GroupedHeads) -> str | None:
+    """Why an input can have no tensor map, or TMA not store o, or None where it can."""
+    if p.dim % 8:
+        return "TMA stores whole 16 bytes: dim has to be a multiple of 8"
+    return tensor_maps(p)
+
+
 def padded_dim(p: GroupedHeads) -> int:
     """The dim of a head in shared memory: whole panels of 64 elements."""
     return 64 * math.ceil(p.dim / 64)

@@ -12,7 +12,7 @@ from ...model.dtypes import INT32
 from ...model.launch import MULTIPROCESSORS, Argument, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from .operation import ATTENTION, EDGE_CASES, SHARED_BYTES, counts, strides
-from .problem import AttentionProblem, Layout, padded_dim, tensor_maps
+from .problem import AttentionProblem, Layout, padded_dim, tensor_maps, whole_chunks
 
 _LONG = (
     AttentionProblem(rows=70, keys=1100, dim=64, layout=Layout.BSHD),
@@ -271,12 +271,6 @@ def _drawn(p: AttentionProblem, size: Mapping[str, int], kernel: str, by_tma: bo
     return Plan((launch,), scratch={"ticket": Array((1,), INT32, output=True, zero=True)})
 
 
-def _whole_chunks(p: AttentionProblem) -> str | None:
-    if p.dim % 8:
-        return "TMA stores whole 16 bytes: dim has to be a multiple of 8"
-    return tensor_maps(p)
-
-
 _STORED_CASES = (
     *_EDGE_CASES,
     *_MANY_TILES,
@@ -290,7 +284,7 @@ _STORED_CASES = (
     parent="dynamic",
     source="attention/wgmma/08_tma_store.cu",
     idea="averages go through shared memory, where the queries were, and TMA stores them",
-    supports=_whole_chunks,
+    supports=whole_chunks,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
     space=_DRAWN_SPACE,
     constraint=_stored_fits,
@@ -307,7 +301,7 @@ def tma_store(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     "row_by_row",
     source="attention/wgmma/09_row_by_row.cu",
     idea="weights of one row hide behind products, those of the other hide the rescaling and rounding",
-    supports=_whole_chunks,
+    supports=whole_chunks,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
     space=_DRAWN_SPACE,
     constraint=_stored_fits,

@@ -12,7 +12,7 @@ from ...model.dtypes import INT32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from ..attention.operation import SHARED_BYTES
-from ..attention.problem import padded_dim
+from ..attention.problem import padded_dim, whole_chunks
 from ..attention.wgmma import FITTED, in_rounds
 from .operation import ATTENTION_VARLEN, EDGE_CASES, counts, row_tiles, strides
 from .problem import AttentionVarlenProblem, Lengths, tensor_maps
@@ -142,15 +142,11 @@ def _stored_sizes(p: AttentionVarlenProblem, size: Mapping[str, int]) -> dict[st
     return found | {"BLOCK_N": size["TILE_KEYS"] or STORED_KEYS[found["DIM"]], "QUERY_BUFFERS": 2}
 
 
-def _whole_chunks(p: AttentionVarlenProblem) -> str | None:
-    return "TMA stores whole 16 bytes: dim has to be a multiple of 8" if p.dim % 8 else tensor_maps(p)
-
-
 @ATTENTION_VARLEN.stage(
     "row_by_row",
     source="attention_varlen/wgmma/04_row_by_row.cu",
     idea="as in attention: one row's weights hide behind products, the other's hide rescaling; TMA stores",
-    supports=_whole_chunks,
+    supports=whole_chunks,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
     sizes=_stored_sizes,
     edge_cases=_EDGE_CASES,
