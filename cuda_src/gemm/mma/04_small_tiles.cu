@@ -86,8 +86,6 @@ struct KTile {
   Tile<TRANS_B ? BLOCK_N : BLOCK_K, TRANS_B ? BLOCK_K : BLOCK_N, PIECE_B> b;
 };
 
-constexpr int C_PITCH = BLOCK_N + PAD;  // of sums
-
 #if SPLIT > 1
 #define CLUSTER __cluster_dims__(SPLIT, 1, 1)
 #else
@@ -160,14 +158,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
   float* const sums = reinterpret_cast<float*>(shared);
   cp_async_wait<0>();
   __syncthreads();  // nobody reads k-tiles any more, and none is on its way
-#pragma unroll
-  for (int i = 0; i < TILES_M * 2; ++i)
-#pragma unroll
-    for (int j = 0; j < TILES_N; ++j) {
-      const float* s = &sum[i / 2][j][i % 2 * 2];
-      store_vector(sums + (warp_m + i * 8 + lane / 4) * C_PITCH + warp_n + j * MMA_N + lane % 4 * 2,
-                   Vector<float, 2>{s[0], s[1]});
-    }
-  store_shared_sums<SPLIT, BLOCK_M, BLOCK_N, C_PITCH, THREADS, PIECE_C>(
-      sums, rank, C + static_cast<long long>(m0) * ldc + n0, ldc, M - m0, N - n0);
+  store_fragments<SPLIT, WARPS_M, WARPS_N, PIECE_C>(
+      sums, sum, rank, C + static_cast<long long>(m0) * ldc + n0, ldc, M - m0, N - n0);
 }
