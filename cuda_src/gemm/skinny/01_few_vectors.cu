@@ -25,9 +25,13 @@
 constexpr int WIDTH = VECTOR_BYTES / sizeof(IN);
 constexpr int K_STEP = 4 * WIDTH, LINES = 8 * WIDTH;  // of a warp at once
 constexpr int THREADS = WARPS * WARP;
-constexpr int PITCH = LINES + 1;               // spreads the vectors over the banks
-constexpr int BEYOND = S_ALIGNED ? 0 : WIDTH;  // elements after a chunk that loading it may read
+constexpr int PITCH = LINES + 1;  // spreads the vectors over the banks
 constexpr bool TENSOR = sizeof(IN) == 2;
+// rows of fp32 along k that begin anywhere are read from the multiple of 16 bytes before them on, and
+// elements of x are moved to match: the lines of a lane are 8 rows apart, so all begin as far behind such a
+// multiple
+constexpr bool MOVES_X = !S_ALIGNED && ALONG_K && !TENSOR;
+constexpr int BEYOND = S_ALIGNED || MOVES_X ? 0 : WIDTH;  // elements after a chunk that loading it may read
 // K_EVEN: K is a multiple of WIDTH. S_EVEN: with S_ALIGNED, chunks of S are inside of it or outside as a
 // whole
 constexpr int REST = UNROLL > 1 ? UNROLL - 1 : 1;
@@ -40,6 +44,11 @@ using Chunk = Vector<IN, WIDTH>;
 struct Lane {
   int line = threadIdx.x % WARP / 4, k = threadIdx.x % 4;
 };
+
+// elements from the last multiple of 16 bytes to here
+__device__ __forceinline__ int behind_vector(const IN* here) {
+  return reinterpret_cast<size_t>(here) % VECTOR_BYTES / sizeof(IN);
+}
 
 // WIDTH chunks of S: of as many lines with ALONG_K, else of as many k
 struct Square {
@@ -55,7 +64,9 @@ struct Square {
         from += static_cast<long long>(min(line0 + i * 8 + lane.line, lines - 1)) * lds + k0 + lane.k * WIDTH;
       else
         from += static_cast<long long>(k0 + lane.k * WIDTH + i) * lds + line0 + lane.line * WIDTH;
-      if constexpr (!S_ALIGNED)
+      if constexpr (MOVES_X)
+        chunk[i] = load_vector<WIDTH>(from - behind_vector(from));
+      else if constexpr (!S_ALIGNED)
         chunk[i] = load_vector_anywhere<WIDTH>(from);
       else if constexpr (READ_ONCE)
         chunk[i] = load_vector_once<WIDTH>(from);
@@ -64,15 +75,32 @@ struct Square {
     }
   }
 
-  // what of it lies in S; the rest is zero, or, where it belongs to no line, anything
-  __device__ __forceinline__ void load_edge(const IN* S, int lds, int line0, int k0, int lines, int K) {
+  // what of it lies in S; the rest is zero, or, where it belongs to no line, anything. rows begin at k =
+  // `moved`
+  __device__ __forceinline__ void load_edge(const IN* S, int lds, int line0, int k0, int lines, int K,
+                                            int moved) {
 #pragma unroll
     for (int i = 0; i < WIDTH; ++i) chunk[i] = {};
+    if constexpr (MOVES_X) {
+      load_moved(S, lds, line0, k0 - moved, lines, K);
+      return;
+    }
     if constexpr (S_ALIGNED) load_part<false>(S, lds, line0, k0, lines, K);
     if constexpr (!S_EVEN) load_part<true>(S, lds, line0, k0, lines, K);
   }
 
  private:
+  __device__ __forceinline__ void load_moved(const IN* S, int lds, int line0, int k0, int lines, int K) {
+    const Lane lane;
+#pragma unroll
+    for (int i = 0; i < WIDTH; ++i)
+#pragma unroll
+      for (int j = 0; j < WIDTH; ++j) {
+        const int line = line0 + i * 8 + lane.line, k = k0 + lane.k * WIDTH + j;
+        if (line < lines && k >= 0 && k < K) chunk[i].x[j] = S[static_cast<long long>(line) * lds + k];
+      }
+  }
+
   // of whole chunks in S, or BY_ELEMENTS, where these would reach beyond the end of S
   template <bool BY_ELEMENTS>
   __device__ __forceinline__ void load_part(const IN* S, int lds, int line0, int k0, int lines, int K) {
@@ -101,24 +129,26 @@ struct Others {
   static constexpr int COUNT = TENSOR ? VECTORS / 8 : VECTORS;
   Chunk chunk[COUNT];
 
-  // of `count` vectors that there are. WHOLE: all elements are inside of k; else those that are not become
-  // zero
+  // of `count` vectors that there are, which begin at k = `moved`. WHOLE: all elements are inside of k; else
+  // those that are not become zero
   template <bool WHOLE>
-  __device__ __forceinline__ void load(const IN* x, int x_vector, int x_k, int count, int k0, int K) {
+  __device__ __forceinline__ void load(const IN* x, int x_vector, int x_k, int count, int k0, int K,
+                                       int moved) {
     const Lane lane;
-    const int k = k0 + lane.k * WIDTH;
+    const int k = k0 + lane.k * WIDTH - moved;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {  // the last vector again where there are no more
       const int vector = min(TENSOR ? i * 8 + lane.line : i, count - 1);
       const IN* from = x + static_cast<long long>(vector) * x_vector + static_cast<long long>(k) * x_k;
-      if constexpr (X_ALIGNED && WHOLE) {
+      if constexpr (X_ALIGNED && !MOVES_X && WHOLE) {
         chunk[i] = load_vector<WIDTH>(from);
-      } else if constexpr (X_ALIGNED && K_EVEN) {
+      } else if constexpr (X_ALIGNED && !MOVES_X && K_EVEN) {
         chunk[i] = {};
         if (k < K) chunk[i] = load_vector<WIDTH>(from);
       } else {
 #pragma unroll
-        for (int j = 0; j < WIDTH; ++j, from += x_k) chunk[i].x[j] = WHOLE || k + j < K ? *from : IN(0.f);
+        for (int j = 0; j < WIDTH; ++j, from += x_k)
+          chunk[i].x[j] = WHOLE || (k + j >= 0 && k + j < K) ? *from : IN(0.f);
       }
     }
   }
@@ -240,7 +270,9 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, RE
   const IN* const own_x = x + static_cast<long long>(vector0) * x_vector;
   const int own_vectors = vectors - vector0;
 
-  const int steps = (K + K_STEP - 1) / K_STEP;
+  const int moved = MOVES_X ? behind_vector(S + static_cast<long long>(line0 + Lane().line) * lds) : 0;
+
+  const int steps = (K + (MOVES_X ? WIDTH - 1 : 0) + K_STEP - 1) / K_STEP;
   const int first = static_cast<int>(static_cast<long long>(steps) * rank / SPLIT);
   const int end = static_cast<int>(static_cast<long long>(steps) * (rank + 1) / SPLIT);
   // what a chunk reads beyond its line is of S, too, but after the last line or k: steps before need not look
@@ -251,9 +283,20 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, RE
   Sums<IN> sums;
   if (line0 < lines) {
     const auto load_others = [&](Others& others, int step) {
-      others.load<true>(own_x, x_vector, x_k, own_vectors, step * K_STEP, K);
+      others.load<true>(own_x, x_vector, x_k, own_vectors, step * K_STEP, K, moved);
+    };
+    const auto add_edge = [&](int step) {
+      Square square;
+      Others others;
+      others.load<false>(own_x, x_vector, x_k, own_vectors, step * K_STEP, K, moved);
+      square.load_edge(S, lds, line0, step * K_STEP, lines, K, moved);
+      sums.add(square, others);
     };
     int step = first + (warp & share - 1);
+    if (MOVES_X && step == 0) {  // elements before the rows are not theirs
+      add_edge(step);
+      step += share;
+    }
 #pragma unroll 1
     for (; step + (UNROLL - 1) * share < whole; step += UNROLL * share) {
       Square square[UNROLL];
@@ -280,13 +323,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, RE
         step += whole - step + share - 1 >> share_bits << share_bits;
       }
 #pragma unroll 1
-    for (; step < end; step += share) {
-      Square square;
-      Others others;
-      others.load<false>(own_x, x_vector, x_k, own_vectors, step * K_STEP, K);
-      square.load_edge(S, lds, line0, step * K_STEP, lines, K);
-      sums.add(square, others);
-    }
+    for (; step < end; step += share) add_edge(step);
   }
   sums.store(held[warp]);
   __syncthreads();
