@@ -16,15 +16,56 @@
 // device lowers.
 
 #include "dynamic.cuh"
-#include "row_by_row.cuh"
+#include "outputs.cuh"
+#include "tile/staged_panels.cuh"
+#include "tile/weigh_rows.cuh"
 
 struct Consumer : Consuming {
   Outputs outputs;
 
   __device__ __forceinline__ void consume(const WorkTile& tile) {
     const int consumer = uniform(roles::consumer());
+    const float factor = g.scale * LOG2_E;
     Averages averages(g, tile, consumer);
-    average_row_by_row<Order>(*this, g, tile, averages, consumer, [] {});
+    float logits[BLOCK_N / 2], rescale[2];
+    u32 weights[BLOCK_N / WGMMA_K][4];
+    mbarrier_wait(shared.q_full[queries.stage], queries.parity);
+    keys.wait();
+    multiply_stage(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k, keys.stage());
+    outputs.release(shared);
+    wgmma_wait<0>();
+    keys.release();
+    keys.advance();
+    if (tile.tiles - 1 >= averages.whole) averages.mask(g, logits, tile.tiles - 1);
+    averages.softmax.weigh(logits, factor, rescale);
+    to_left_operand<IN>(weights, logits);
+    for (int i = tile.tiles - 2; i >= 0; --i) {
+      keys.wait();
+      Order::wait(consumer);
+      multiply_stage(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k, keys.stage());
+      values.wait();
+      add_stage(averages.sum, weights, shared.v, values.stage());
+      Order::pass(consumer);
+      wgmma_wait<1>();
+      keys.release();
+      keys.advance();
+      if (i >= averages.whole) averages.mask(g, logits, i);
+      const float base = take_maximum(averages.softmax, 0, logits, factor, rescale[0]);
+      const float other = take_maximum(averages.softmax, 1, logits, factor, rescale[1]);
+      weigh_row(averages.softmax, 0, logits, factor, base, rescale[0]);
+      if (i > 0) keys.wait();
+      wgmma_wait<0>();
+      values.release();
+      values.advance();
+      weigh_row(averages.softmax, 1, logits, factor, other, rescale[1]);
+      scale_rows(averages.sum, rescale);
+      to_left_operand<IN>(weights, logits);
+    }
+    values.wait();
+    add_stage(averages.sum, weights, shared.v, values.stage());
+    wgmma_wait<0>();
+    values.release();
+    values.advance();
     store_tile(outputs, g, shared, tile, averages, consumer, queries);
   }
   __device__ __forceinline__ void finish() { outputs.release(shared); }

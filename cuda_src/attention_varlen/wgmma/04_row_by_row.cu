@@ -13,8 +13,10 @@
 //
 // what limits it: tiles with few rows. a sequence that decodes fills only one row of 128.
 
-#include "../../attention/wgmma/row_by_row.cuh"
+#include "../../attention/wgmma/outputs.cuh"
 #include "drawn.cuh"
+#include "tile/staged_panels.cuh"
+#include "tile/weigh_rows.cuh"
 
 extern "C" __global__ void __launch_bounds__(RANKED* WARP)
     attention_varlen_rank(const int* offsets_q, const int* offsets_k, int* order, int* starts, int* ticket,
@@ -32,13 +34,9 @@ struct Consumer {
 
   __device__ __forceinline__ void consume(const PackedTile& tile) {
     const int consumer = uniform(roles::consumer());
+    const float factor = g.scale * LOG2_E;
     Averages averages(tile, tile, consumer);
-    if (tile.tiles > 0)
-      average_row_by_row<Order>(*this, tile, tile, averages, consumer, [&] {
-        if (!tile.beyond()) return;
-        values.wait();
-        clear_beyond(shared.v[values.stage()], tile.keys - (tile.tiles - 1) * BLOCK_N);
-      });
+    if (tile.tiles > 0) multiply(tile, averages, consumer, factor);
     const long long lse = static_cast<long long>(tile.head) * g.rows + tile.row_offset;
     const int first = Outputs::first_row(consumer);
     if (tile.tiles > 0) Outputs::gather(consumer);
@@ -49,6 +47,53 @@ struct Consumer {
       averages.store(g, tile.rows, tile.row_offset * g.o_row + tile.head * g.o_head, lse);
     }
     if (tile.tiles > 0) outputs.leave(shared, queries);
+  }
+
+  __device__ __forceinline__ void multiply(const PackedTile& tile, Averages& averages, int consumer,
+                                           float factor) {
+    float logits[BLOCK_N / 2], rescale[2];
+    u32 weights[BLOCK_N / WGMMA_K][4];
+    mbarrier_wait(shared.q_full[queries.stage], queries.parity);
+    keys.wait();
+    multiply_stage(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k, keys.stage());
+    outputs.release(shared);
+    wgmma_wait<0>();
+    keys.release();
+    keys.advance();
+    if (tile.tiles - 1 >= averages.whole) averages.mask(tile, logits, tile.tiles - 1);
+    averages.softmax.weigh(logits, factor, rescale);
+    to_left_operand<IN>(weights, logits);
+    if (tile.beyond()) {
+      values.wait();
+      clear_beyond(shared.v[values.stage()], tile.keys - (tile.tiles - 1) * BLOCK_N);
+    }
+    for (int i = tile.tiles - 2; i >= 0; --i) {
+      keys.wait();
+      Order::wait(consumer);
+      multiply_stage(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k, keys.stage());
+      values.wait();
+      add_stage(averages.sum, weights, shared.v, values.stage());
+      Order::pass(consumer);
+      wgmma_wait<1>();
+      keys.release();
+      keys.advance();
+      if (i >= averages.whole) averages.mask(tile, logits, i);
+      const float base = take_maximum(averages.softmax, 0, logits, factor, rescale[0]);
+      const float other = take_maximum(averages.softmax, 1, logits, factor, rescale[1]);
+      weigh_row(averages.softmax, 0, logits, factor, base, rescale[0]);
+      if (i > 0) keys.wait();
+      wgmma_wait<0>();
+      values.release();
+      values.advance();
+      weigh_row(averages.softmax, 1, logits, factor, other, rescale[1]);
+      scale_rows(averages.sum, rescale);
+      to_left_operand<IN>(weights, logits);
+    }
+    values.wait();
+    add_stage(averages.sum, weights, shared.v, values.stage());
+    wgmma_wait<0>();
+    values.release();
+    values.advance();
   }
 };
 
