@@ -65,6 +65,7 @@ def _few_vectors(p: GemmProblem, size: Sizes) -> Work:
     few = Few.of(p)
     (lines, k, vectors), (share, split) = at_once(p, few), sharing(p, size, few)
     aligned = few.stride * _item(p) % 16 == 0
+    moved = p.dtype == FP32.name and few.along_k and not aligned  # the vectors, element by element
     return Work(
         tiles=ceil_div(few.lines, lines * size["WARPS"] // share) * ceil_div(few.vectors, vectors) * split,
         iterations=ceil_div(ceil_div(p.k, k), share * split),
@@ -73,7 +74,10 @@ def _few_vectors(p: GemmProblem, size: Sizes) -> Work:
         bytes=element_bytes(p.arrays().values()),
         resident=resident(p, few),
         kind=_kind(
-            p, "" if aligned else "any rows", "" if few.along_k else "along n", "" if few.x_k == 1 else "columns of B"
+            p,
+            "" if aligned else "any rows",
+            "" if few.along_k else "along n",
+            "" if few.x_k == 1 or moved else "columns of B",
         ),
     )
 
@@ -136,7 +140,7 @@ def _small_tiles(p: GemmProblem, size: Sizes) -> Work | None:
     shared = size["STAGES"] * 2 * ((m + n) * k + 8 * (m + n))
     resident = min(MOST_RESIDENT, SHARED_BYTES // shared, 1024 // (32 * size["WARPS_M"] * size["WARPS_N"]))
     least = min(size["PIECE_A"], size["PIECE_B"])
-    kind = _kind(p, "elements" if least == 1 else "", "clusters" if size["SPLIT"] > 1 else "")
+    kind = _kind(p, "elements" if least == 1 else "", _stored(p, size))
     copies = m * k // size["PIECE_A"] + n * k // size["PIECE_B"]
     split = size["SPLIT"] * size.get("PARTS", 1)
     return replace(_tiled(p, m, n, k, split, resident=max(1, resident), kind=kind), loaded=16 * copies)
@@ -146,8 +150,14 @@ def _shifted_tiles(p: GemmProblem, size: Sizes) -> Work:
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     shared = max(tiling.shifted_bytes(p, size), 4 * m * (n + 8))
     resident = min(MOST_RESIDENT, SHARED_BYTES // shared, 1024 // (32 * size["WARPS_M"] * size["WARPS_N"]))
-    kind = _kind(p, "clusters" if size["SPLIT"] > 1 else "")
-    return _tiled(p, m, n, k, size["SPLIT"], resident=max(1, resident), kind=kind)
+    return _tiled(p, m, n, k, size["SPLIT"], resident=max(1, resident), kind=_kind(p, _stored(p, size)))
+
+
+def _stored(p: GemmProblem, size: Sizes) -> str:
+    """What the epilogue of `small_tiles` has to do beside storing whole vectors."""
+    if size["SPLIT"] > 1:
+        return "clusters"
+    return "rows of C anywhere" if size["PIECE_C"] * dtype_of(p.out).itemsize < 8 else ""
 
 
 def _fitted_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
@@ -251,13 +261,12 @@ _BY_SIZE: tuple[tuple[str, Callable[[GemmProblem, Sizes], Work | None]], ...] = 
 def _reads_once(p: GemmProblem, size: Sizes) -> bool:
     """Whether only stages that read a large operand once come into question, and this is none of them: `few_vectors`,
     and for more than 8 vectors `streamed`. At 6520x8x11144 they took 61 and 68 us on an H200, at 14816x16x6672 76 and
-    64. fp32 with the other operand in columns is left out: 224 us at 5304x8x8449, `split_tiles` 162. So is fp32 whose
-    rows begin anywhere: 368 us at 11296x3x5858 on an H100, `warp_parallel` 203. So is fp32 with more than 8 vectors,
-    for which `few_vectors` reads the operand twice: 54 us at 4456x16x2296, cuBLAS 38."""
+    64. fp32 with the other operand in columns is left out: 224 us at 5304x8x8449, `split_tiles` 162. So is fp32 with
+    more than 8 vectors, for which `few_vectors` reads the operand twice: 54 us at 4456x16x2296, cuBLAS 38."""
     few = Few.of(p)
     if few.vectors > NARROW or few.lines * p.k <= LARGE:
         return False
-    if p.dtype == FP32.name and (few.x_k != 1 or few.vectors > 8 or tensor_maps(p)):
+    if p.dtype == FP32.name and (few.x_k != 1 or few.vectors > 8):
         return False
     streams = "BLOCK_N" not in size and "BLOCK_K" in size and few.vectors > 8
     return "VECTORS" not in size and "IN_FLIGHT" not in size and not streams
