@@ -16,26 +16,39 @@
 
 using Op = ReduceOp<MAXIMUM>;
 constexpr int ROWS = THREADS / ACROSS, WIDTH = ROW_WIDTH<IN>;
+// blocks of a multiprocessor at least, so that one loads while another adds up. of whole vectors compilers
+// keep so few in registers that 2,048 threads fit
+constexpr int RESIDENT = EVEN ? 0 : 1024 / THREADS;
 static_assert(GROUP <= WARP || GROUP == THREADS, "a row belongs to some lanes, or to a block");
 static_assert(!SHARED || GROUP == THREADS, "whole blocks share a row");
 
-// the part number `part` of a row of `columns` elements
+// the part number `part` of a row of `columns` elements: whole vectors first, without another way to load,
+// then those at the ends of the row that are not
 __device__ __forceinline__ float part_of_row(const IN* from, int columns, int part, int vectors,
                                              RowScratch<Op, THREADS>& scratch) {
   const RowPart<WIDTH, EVEN> mine(from, columns, part, vectors);
+  const IN outside = from_float<IN>(Op::identity());
+  const int begin = mine.first + (mine.column(mine.first) < 0), end = (mine.limit + mine.head) / WIDTH;
   float value = Op::identity();
-  for (int i = mine.first + threadIdx.x % GROUP; i < mine.end; i += GROUP * VECTORS) {
+  for (int i = begin + threadIdx.x % GROUP; i < end; i += GROUP * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      v[u] = mine.load(from, mine.column(i + u * GROUP), from_float<IN>(Op::identity()));
+      v[u] = load_row<WIDTH, true>(from - mine.head, (i + u * GROUP) * WIDTH, end * WIDTH, true, outside);
     value = reduced<Op>(value, v);
   }
+  if constexpr (!EVEN)
+    for (int i = threadIdx.x % GROUP; i < 2; i += GROUP) {
+      const bool there = i == 0 ? mine.first < begin : begin <= end;
+      const Vector<IN, WIDTH> v[1] = {load_row<WIDTH, false>(from, mine.column(i == 0 ? mine.first : end),
+                                                             there ? mine.limit : 0, false, outside)};
+      value = reduced<Op>(value, v);
+    }
   return row_reduce<Op, GROUP, THREADS>(value, scratch);
 }
 
 // along the columns, or ALL. partial: a value a block, of which `parts` share a row
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     reduce_groups(const IN* __restrict__ x, OUT* __restrict__ y, float* partial, unsigned* counters, int rows,
                   int columns, long long ldx, long long total, int parts, int vectors) {
   __shared__ RowScratch<Op, THREADS> scratch, second;
