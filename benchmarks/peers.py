@@ -43,7 +43,17 @@ SSD = ((16, 16, 1024, 64, 64), (16, 16, 4096, 64, 64), (16, 16, 8192, 64, 64), (
 """Batch, heads, positions, headdim, dstate."""
 
 Arrays = Mapping[str, Any]
-Drawn = tuple[str, Any, Arrays, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A call of ours. `problem` says of it what arrays do not: how long packed sequences are."""
+
+    label: str
+    function: Any
+    arrays: Arrays
+    options: Mapping[str, Any]
+    problem: Any = None
 
 
 def normal(*shape: int) -> Any:
@@ -60,13 +70,24 @@ def forward() -> Iterator[Drawn]:
     for batch, heads, length, dim in FORWARD:
         for causal in (False, True):
             arrays = {name: normal(batch, length, heads, dim) for name in "qkv"}
-            yield named(batch, heads, length, dim, causal), ops.attention, arrays, {"layout": "bshd", "causal": causal}
+            options = {"layout": "bshd", "causal": causal}
+            yield Drawn(named(batch, heads, length, dim, causal), ops.attention, arrays, options)
 
 
 def decode() -> Iterator[Drawn]:
     for batch, keys in DECODE:
         arrays = {"q": normal(batch, 1, 32, 128)} | {name: normal(batch, keys, 8, 128) for name in "kv"}
-        yield f"b{batch} h32/8 s{keys} d128", ops.attention, arrays, {"layout": "bshd"}
+        yield Drawn(f"b{batch} h32/8 s{keys} d128", ops.attention, arrays, {"layout": "bshd"})
+
+
+def packed() -> Iterator[Drawn]:
+    import torch
+
+    operation = ops.attention_varlen.operation
+    for p in operation.suite:
+        arrays = {name: normal(*p.arrays()[name].shape) for name in "qkv"}
+        arrays |= zip(("offsets_q", "offsets_k"), (torch.from_numpy(x).cuda() for x in p.offsets()), strict=True)
+        yield Drawn(p.label, ops.attention_varlen, arrays, {"causal": p.causal}, p)
 
 
 def backward() -> Iterator[Drawn]:
@@ -76,7 +97,7 @@ def backward() -> Iterator[Drawn]:
             arrays = {name: normal(batch, heads, length, dim) for name in "qkv"}
             o, lse = ops.attention(*arrays.values(), **options)
             arrays |= {"o": o, "lse": lse, "do": normal(batch, heads, length, dim)}
-            yield named(batch, heads, length, dim, causal), ops.attention_backward, arrays, options
+            yield Drawn(named(batch, heads, length, dim, causal), ops.attention_backward, arrays, options)
 
 
 def ssd() -> Iterator[Drawn]:
@@ -88,7 +109,8 @@ def ssd() -> Iterator[Drawn]:
             "c": normal(batch, length, heads, dstate),
             "h0": normal(batch, heads, dstate, headdim).float(),
         }
-        yield f"b{batch} h{heads} s{length} headdim {headdim} dstate {dstate}", ops.ssd, arrays, {}
+        label = f"b{batch} h{heads} s{length} headdim {headdim} dstate {dstate}"
+        yield Drawn(label, ops.ssd, arrays, {})
 
 
 @dataclass(frozen=True)
@@ -101,6 +123,7 @@ class Kind:
 KINDS = {
     "attention": Kind("Attention forward", forward, ("cuDNN", "FlashAttention-3")),
     "decode": Kind("Attention of one row", decode, ("cuDNN", "FlashAttention-3")),
+    "packed": Kind("Attention of packed sequences", packed, ("FlashAttention-3", "PyTorch flash")),
     "backward": Kind("Gradients of attention", backward, ("cuDNN", "PyTorch flash")),
     "ssd": Kind("Mamba-2", ssd, ("flash-linear-attention",)),
 }
@@ -115,20 +138,19 @@ def measure(options: argparse.Namespace) -> None:
     watch = Stopwatch(torch, wait=2 * WAIT)
     for kind in options.only or KINDS:
         for drawn in KINDS[kind].draw():
-            run["rows"].append({"kind": kind} | timed(watch, KINDS[kind].libraries, *drawn))
+            run["rows"].append({"kind": kind} | timed(watch, KINDS[kind].libraries, drawn))
             recorded.save({"runs": [run]}, options.file)
             torch.cuda.empty_cache()
         print(kind, means(kind, run["rows"]), flush=True)
 
 
-def timed(
-    watch: Stopwatch, libraries: tuple[str, ...], label: str, function: Any, arrays: Arrays, options: Mapping[str, Any]
-) -> dict[str, Any]:
+def timed(watch: Stopwatch, libraries: tuple[str, ...], call: Drawn) -> dict[str, Any]:
     """A row: what each library took, and what we did."""
+    function, arrays, options = call.function, call.arrays, call.options
     theirs: dict[str, Call] = {}
     refused: dict[str, str] = {}
-    ours = Problem(label, function, tuple(arrays.values()), lambda: None, options)
-    problem = function.prepare(*arrays.values(), **options).problem
+    ours = Problem(call.label, function, tuple(arrays.values()), lambda: None, options)
+    problem = call.problem or function.prepare(*arrays.values(), **options).problem
     swapped = options.get("layout") == "bshd"  # libraries see heads before positions, in the same memory
     seen = {name: x.transpose(1, 2) for name, x in arrays.items()} if swapped else arrays
     for library in libraries:
@@ -138,9 +160,9 @@ def timed(
         except (ValueError, ImportError, RuntimeError) as error:
             theirs.pop(library, None)
             refused[library] = str(error).splitlines()[0][:200]
-    row: dict[str, Any] = {"problem": label, "refused": refused}
+    row: dict[str, Any] = {"problem": call.label, "refused": refused}
     if theirs:
-        found, answer = (first_of(call()) for call in (ours.ours, next(iter(theirs.values()))))
+        found, answer = (first_of(made()) for made in (ours.ours, next(iter(theirs.values()))))
         row["apart"] = apart(watch.torch, found.transpose(1, 2) if swapped else found, answer)
         if not row["apart"] <= TOLERANCE["bfloat16"]:
             return row
