@@ -17,6 +17,9 @@ from .problem import SHARED_BYTES, GemmProblem, tensor_maps, unmapped
 MOST_RESIDENT = 8
 """Blocks that share a multiprocessor: more of them hide nothing."""
 
+MOST_VECTORS = 128
+"""Vectors for which `few_vectors` may be the fastest."""
+
 LARGE = 1 << 22
 """Elements of an operand that is read at the speed of memory, if it is read once."""
 
@@ -61,8 +64,12 @@ def _kind(p: GemmProblem, *said: str) -> str:
     return " ".join(filter(None, ("fp32" if p.dtype == FP32.name else "", *said)))
 
 
-def _few_vectors(p: GemmProblem, size: Sizes) -> Work:
+def _few_vectors(p: GemmProblem, size: Sizes) -> Work | None:
+    """None of many vectors, for which the large operand is read as many times: 17 us at 4272x705x24, where 10 were
+    predicted (H100)."""
     few = Few.of(p)
+    if few.vectors > MOST_VECTORS:
+        return None
     (lines, k, vectors), (share, split) = at_once(p, few), sharing(p, size, few)
     aligned = few.stride * _item(p) % 16 == 0
     moved = p.dtype == FP32.name and few.along_k and not aligned  # the vectors, element by element
