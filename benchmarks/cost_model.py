@@ -139,11 +139,14 @@ def _sizes(name: str, problem: Any, tile: str) -> dict[str, int]:
     """The sizes of a stage with a tile, of `64x128/4`, or those that it takes."""
     sizes = dict(STAGES[name].sizes(problem))
     if tile:
-        size, parts = tile.split("/")
+        size, _, shared = tile.partition("/")
         m, n = (int(extent) for extent in size.split("x"))
+        parts, _, clusters = shared.partition("x")
         names, shapes = SHARED[name]
         each = next((shape[2:] for shape in shapes if shape[:2] == (m, n)), ())
         sizes |= {"BLOCK_M": m, "BLOCK_N": n, "SPLIT": int(parts), **dict(zip(names, each, strict=True))}
+        if "CLUSTERS" in sizes:
+            sizes["CLUSTERS"] = int(clusters or 1)
         if name == "flexible_tiles":
             sizes["SWAPPED"] = int(tiling.is_swapped(m))
     return sizes
@@ -319,7 +322,7 @@ def tiles(name: str, problem: Any) -> list[str]:
     """Of a stage with several tiles, the one that it takes, and those that should be the fastest by the cycles that it
     chooses one by."""
     p, sizes = problem, STAGES[name].sizes(problem)
-    found: Iterator[tuple[float, tuple[int, ...], int]]
+    found: Iterator[tuple[Any, ...]]
     if name in ("fitted_tiles", "realigned"):
         found = tiling.wide_choices(p.m, p.n, p.k, most=ANY)
     elif name == "flexible_tiles":
@@ -334,9 +337,14 @@ def tiles(name: str, problem: Any) -> list[str]:
         found = tiling.fitted_choices(p.m, p.n, p.k, shapes)
     else:
         return []
-    taken = f"{sizes['BLOCK_M']}x{sizes['BLOCK_N']}/{sizes['SPLIT']}"
-    fastest = (f"{shape[0]}x{shape[1]}/{parts}" for _, shape, parts in sorted(found)[:TILES])
+    taken = named((sizes["BLOCK_M"], sizes["BLOCK_N"]), sizes["SPLIT"], sizes.get("CLUSTERS", 1))
+    fastest = (named(*choice) for _, *choice in sorted(found)[:TILES])
     return list(dict.fromkeys((taken, *fastest)))
+
+
+def named(shape: tuple[int, ...], parts: int, clusters: int = 1) -> str:
+    """A tile that `parts` blocks share, or several clusters of as many: `64x128/2x3`."""
+    return f"{shape[0]}x{shape[1]}/{parts}" + (f"x{clusters}" if clusters > 1 else "")
 
 
 def variants(product: random_calls.Problem) -> tuple[Any, list[tuple[str, str]]]:

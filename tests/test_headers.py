@@ -46,6 +46,7 @@ TEMPLATES = {
     "row_prefetch",
     "realign",
     "shared_sums",
+    "parted_sums",
     "row_dot",
     "last_block",
 }

@@ -6,6 +6,9 @@
 // and four warps multiply it. so a multiprocessor holds two blocks, and one computes while the other waits.
 // where tiles are few, a cluster of SPLIT blocks shares a tile, and each block adds up a part of k. then
 // every block adds up a part of the tile, from the sums that all blocks of the cluster have in shared memory.
+// where k is long, CLUSTERS clusters share a tile, and the last one adds up what all have left in memory:
+// partial, (tiles, CLUSTERS, BLOCK_M, BLOCK_N), and counters, (tiles, SPLIT) and zero. they are not used
+// else.
 //
 // what it gains: large tiles leave a part of the device idle, or lie partly outside of C. small tiles do not,
 // and compute as many products a cycle.
@@ -13,7 +16,7 @@
 // what limits it: the fp32 units. where k is short: the launch, the filling of the pipeline, and the adding
 // up.
 
-#include "epilogue/shared_sums.cuh"
+#include "epilogue/parted_sums.cuh"
 #include "pipeline/circular_buffer.cuh"
 #include "ptx/mma.cuh"
 #include "ptx/named_barrier.cuh"
@@ -35,6 +38,7 @@ constexpr int SHARED_BYTES = (228 / BLOCKS_PER_SM - 1) * 1024, ALIGNMENT = 1024;
 constexpr int MOST_RAW = 4;                                     // k-tiles that TMA brings at once
 constexpr int TURNER_REGISTERS = 72, CONSUMER_REGISTERS = 184;  // together as many as two threads start with
 
+static_assert(CLUSTERS == 1 || SPLIT > 1, "only clusters leave sums in memory");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 &&
                   BLOCK_M / WARP_M * (BLOCK_N / WARP_N) == CONSUMERS,
               "the tiles of four warps cover the tile");
@@ -92,7 +96,8 @@ struct Gemm {
 
   struct globals {
     const TensorMap &A, &B;
-    float* C;
+    float *C, *partial;
+    unsigned* counters;
     int M, N, K, ldc;
   };
   struct raw_block {
@@ -114,6 +119,7 @@ struct Gemm {
   struct work_tile {
     int iterations, m, n;
     int first;  // k-tile of this block's part
+    int number, part;
   };
   struct accumulators {
     float sum[THREAD_M][THREAD_N];
@@ -137,6 +143,7 @@ struct Gemm {
     };
     staging_block staging;
     ring barriers;
+    bool last;  // whether this block adds up what clusters have left in memory
     Barrier raw_full[RAW_STAGES], raw_empty[RAW_STAGES];
   };
   static_assert(sizeof(Shared) <= SHARED_BYTES, "the buffers have too many stages");
@@ -144,14 +151,15 @@ struct Gemm {
   // GROUP_M rows of tiles are walked together, column by column
   static __device__ __forceinline__ bool schedule(const globals& g, work_tile& tile, int number) {
     const int tiles_m = (g.M + BLOCK_M - 1) / BLOCK_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
-    const int mine = (blockIdx.x + number * gridDim.x) / SPLIT;
-    if (mine >= tiles_m * tiles_n) return false;
-    const Tile place = grouped_tile<GROUP_M>(mine, tiles_m, tiles_n);
-    const int all = (g.K + BLOCK_K - 1) / BLOCK_K, rank = cluster_rank_of<SPLIT>();
+    const int cluster = (blockIdx.x + number * gridDim.x) / SPLIT;
+    tile.number = cluster / CLUSTERS, tile.part = cluster % CLUSTERS;
+    if (tile.number >= tiles_m * tiles_n) return false;
+    const Tile place = grouped_tile<GROUP_M>(tile.number, tiles_m, tiles_n);
+    const int all = (g.K + BLOCK_K - 1) / BLOCK_K, own = tile.part * SPLIT + cluster_rank_of<SPLIT>();
     tile.m = place.row * BLOCK_M;
     tile.n = place.column * BLOCK_N;
-    tile.first = all * rank / SPLIT;
-    tile.iterations = all * (rank + 1) / SPLIT - tile.first;
+    tile.first = all * own / (CLUSTERS * SPLIT);
+    tile.iterations = all * (own + 1) / (CLUSTERS * SPLIT) - tile.first;
     return true;
   }
 
@@ -287,7 +295,8 @@ struct Gemm {
 
     // the same of a tile that a cluster shares
     static __device__ __forceinline__ void share(const globals& g, const work_tile& tile, accumulators& state,
-                                                 float* sums) {
+                                                 Shared& shared) {
+      float* const sums = shared.sums;
       named_sync<WARPGROUP>(1);  // nobody reads k-tiles any more, and none is on its way
 #pragma unroll
       for (int i = 0; i < THREAD_M; ++i) {
@@ -304,9 +313,16 @@ struct Gemm {
           }
         }
       }
-      store_shared_sums<SPLIT, BLOCK_M, BLOCK_N, C_PITCH, WARPGROUP, PIECE_C, 4>(
-          sums, cluster_rank_of<SPLIT>(), g.C + static_cast<long long>(tile.m) * g.ldc + tile.n, g.ldc,
-          g.M - tile.m, g.N - tile.n);
+      const int rank = cluster_rank_of<SPLIT>();
+      float* const to = g.C + static_cast<long long>(tile.m) * g.ldc + tile.n;
+      if constexpr (CLUSTERS > 1)
+        store_parted_sums<SPLIT, CLUSTERS, BLOCK_M, BLOCK_N, C_PITCH, WARPGROUP, 1>(
+            sums, rank, tile.part,
+            g.partial + static_cast<long long>(tile.number) * CLUSTERS * BLOCK_M * BLOCK_N,
+            g.counters + tile.number * SPLIT, shared.last, to, g.ldc, g.M - tile.m, g.N - tile.n);
+      else
+        store_shared_sums<SPLIT, BLOCK_M, BLOCK_N, C_PITCH, WARPGROUP, PIECE_C, 4>(
+            sums, rank, to, g.ldc, g.M - tile.m, g.N - tile.n);
     }
 
     static __device__ __forceinline__ void run(const globals& g, Shared& shared) {
@@ -322,7 +338,7 @@ struct Gemm {
           consumed.release();
         }
         if constexpr (SPLIT > 1) {
-          share(g, tile, state, shared.sums);
+          share(g, tile, state, shared);
           return;
         } else {
           work_tile next;
@@ -368,9 +384,10 @@ struct Gemm {
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCKS_PER_SM)
     gemm_fitted_pipeline(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
-                         float* __restrict__ C, int M, int N, int K, int ldc) {
+                         float* __restrict__ C, float* partial, unsigned* counters, int M, int N, int K,
+                         int ldc) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  Gemm::run({A, B, C, M, N, K, ldc}, memory);
+  Gemm::run({A, B, C, partial, counters, M, N, K, ldc}, memory);
 }
 
 constexpr int COPY_THREADS = 256, COPY_EACH = 8;  // elements of a thread, a warp's width apart

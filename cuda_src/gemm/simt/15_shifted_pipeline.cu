@@ -5,7 +5,8 @@
 // warps that transpose a k-tile also load it, by cp.async, 16 bytes at a time. they begin at the last
 // multiple of 16 bytes before a row's part of the k-tile, and shift the row when they read it. a warp
 // transposes only what its own lanes have copied, so that it waits for no other warp. a block computes one
-// tile, and stores its sums through shared memory.
+// tile, and stores its sums through shared memory. where tiles are few, SPLIT blocks of a cluster and
+// CLUSTERS clusters share one, as in fitted_pipeline, with the same partial and counters.
 //
 // what it gains: no launches that copy A and B, and no bytes that these would move. where products take long,
 // copies cost little, and `fitted_pipeline` is faster.
@@ -13,7 +14,7 @@
 // what limits it: the fp32 units. in shared memory, a row's part of a k-tile takes an eighth more room than
 // its elements need.
 
-#include "epilogue/shared_sums.cuh"
+#include "epilogue/parted_sums.cuh"
 #include "pipeline/circular_buffer.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/named_barrier.cuh"
@@ -123,6 +124,7 @@ struct RowsAlongN {
   }
 };
 
+static_assert(CLUSTERS == 1 || SPLIT > 1, "only clusters leave sums in memory");
 static_assert(TURNERS % QUAD == 0, "rows that a warp moves have to begin alike");
 
 struct Gemm {
@@ -139,7 +141,8 @@ struct Gemm {
   struct globals {
     RowsOfA a;
     RowsOfB b;
-    float* C;
+    float *C, *partial;
+    unsigned* counters;
     int M, N, K, ldc;
   };
   struct alignas(16) coming_block {
@@ -153,6 +156,7 @@ struct Gemm {
   struct work_tile {
     int iterations, m, n;
     int first;  // k-tile of this block's part
+    int number, part;
   };
   struct accumulators {
     float sum[THREAD_M][THREAD_N];
@@ -174,16 +178,18 @@ struct Gemm {
       float sums[BLOCK_M * C_PITCH];
     };
     ring barriers;
+    bool last;  // whether this block adds up what clusters have left in memory
   };
   static_assert(sizeof(Shared) <= SHARED_BYTES, "the buffers have too many stages");
 
   // GROUP_M rows of tiles are walked together, column by column
   static __device__ __forceinline__ work_tile schedule(const globals& g) {
     const int tiles_m = (g.M + BLOCK_M - 1) / BLOCK_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
-    const Tile place = grouped_tile<GROUP_M>(blockIdx.x / SPLIT, tiles_m, tiles_n);
-    const int all = (g.K + BLOCK_K - 1) / BLOCK_K, rank = cluster_rank_of<SPLIT>();
-    const int first = all * rank / SPLIT;
-    return {all * (rank + 1) / SPLIT - first, place.row * BLOCK_M, place.column * BLOCK_N, first};
+    const int number = blockIdx.x / (SPLIT * CLUSTERS), part = blockIdx.x / SPLIT % CLUSTERS;
+    const Tile place = grouped_tile<GROUP_M>(number, tiles_m, tiles_n);
+    const int all = (g.K + BLOCK_K - 1) / BLOCK_K, own = part * SPLIT + cluster_rank_of<SPLIT>();
+    const int first = all * own / (CLUSTERS * SPLIT), end = all * (own + 1) / (CLUSTERS * SPLIT);
+    return {end - first, place.row * BLOCK_M, place.column * BLOCK_N, first, number, part};
   }
 
   // four warps. each has some blocks of 32 rows, of A and of a B with k along its rows
@@ -286,7 +292,8 @@ struct Gemm {
 
     // sums leave through shared memory, in whole rows
     static __device__ __forceinline__ void share(const globals& g, const work_tile& tile, accumulators& state,
-                                                 float* sums) {
+                                                 Shared& shared) {
+      float* const sums = shared.sums;
       named_sync<WARPGROUP>(1);  // nobody reads k-tiles any more, and none is on its way
 #pragma unroll
       for (int i = 0; i < THREAD_M; ++i) {
@@ -304,7 +311,12 @@ struct Gemm {
         }
       }
       float* const to = g.C + static_cast<long long>(tile.m) * g.ldc + tile.n;
-      if constexpr (SPLIT > 1) {
+      if constexpr (CLUSTERS > 1) {
+        store_parted_sums<SPLIT, CLUSTERS, BLOCK_M, BLOCK_N, C_PITCH, WARPGROUP, 1>(
+            sums, cluster_rank_of<SPLIT>(), tile.part,
+            g.partial + static_cast<long long>(tile.number) * CLUSTERS * BLOCK_M * BLOCK_N,
+            g.counters + tile.number * SPLIT, shared.last, to, g.ldc, g.M - tile.m, g.N - tile.n);
+      } else if constexpr (SPLIT > 1) {
         store_shared_sums<SPLIT, BLOCK_M, BLOCK_N, C_PITCH, WARPGROUP, PIECE_C, 4>(
             sums, cluster_rank_of<SPLIT>(), to, g.ldc, g.M - tile.m, g.N - tile.n);
       } else {
@@ -329,7 +341,7 @@ struct Gemm {
         compute(state, shared.blocks[consumed.stage()]);
         consumed.release();
       }
-      share(g, tile, state, shared.sums);
+      share(g, tile, state, shared);
     }
   };
 
@@ -358,7 +370,9 @@ struct Gemm {
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCKS_PER_SM)
     gemm_shifted_pipeline(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
-                          int M, int N, int K, int lda, int ldb, int ldc) {
+                          float* partial, unsigned* counters, int M, int N, int K, int lda, int ldb,
+                          int ldc) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  Gemm::run({{A, M, K, lda}, {B, TRANS_B ? N : K, TRANS_B ? K : N, ldb}, C, M, N, K, ldc}, memory);
+  Gemm::run({{A, M, K, lda}, {B, TRANS_B ? N : K, TRANS_B ? K : N, ldb}, C, partial, counters, M, N, K, ldc},
+            memory);
 }

@@ -350,9 +350,21 @@ def realigned_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
 
 
 def _fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    (m, n, thread_m, thread_n), split = tiling.fitted(p)
+    (m, n, thread_m, thread_n), split, clusters = tiling.fitted(p)
     tile = {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": thread_m, "THREAD_N": thread_n}
-    return {**tile, "SPLIT": split, "PIECE_C": math.gcd(p.ldc, 4) if split > 1 else 1}
+    piece = math.gcd(p.ldc, 4) if split > 1 and clusters == 1 else 1
+    return {**tile, "SPLIT": split, "CLUSTERS": clusters, "PIECE_C": piece}
+
+
+def _parted(p: GemmProblem, size: Mapping[str, int]) -> tuple[int, dict[str, Array]]:
+    """Blocks of `fitted_pipeline`, and what clusters that share tiles leave for each other."""
+    m, n, split, clusters = (size[name] for name in ("BLOCK_M", "BLOCK_N", "SPLIT", "CLUSTERS"))
+    tiles = ceil_div(p.m, m) * ceil_div(p.n, n)
+    if clusters == 1:
+        return tiles * split, {}
+    counters = Array((tiles, split), FP32, output=True, zero=True)  # 4 bytes each
+    partial = Array((tiles * clusters, m * n), FP32, output=True)
+    return tiles * split * clusters, {"partial": partial, "counters": counters}
 
 
 @GEMM.stage(
@@ -365,13 +377,15 @@ def _fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     edge_cases=(
         GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
+        GemmProblem(m=70, n=130, k=2601, dtype="fp32", pad_c=1),  # clusters that leave sums in memory
+        GemmProblem(m=20, n=70, k=2400, dtype="fp32", layout="nn"),
     ),
     architecture=90,
     specific=True,
 )
 def fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
-    m, n, split = size["BLOCK_M"], size["BLOCK_N"], size["SPLIT"]
-    k, blocks = tiling.FITTED_K, ceil_div(p.m, m) * ceil_div(p.n, n) * split
+    m, n, k, split = size["BLOCK_M"], size["BLOCK_N"], tiling.FITTED_K, size["SPLIT"]
+    blocks, scratch = _parted(p, size)
 
     def product(a: str, b: str) -> Launch:
         return Launch(
@@ -382,6 +396,7 @@ def fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
                 TensorMap(a, box=(m, k)),
                 TensorMap(b, box=(n, k)) if p.layout == "nt" else TensorMap(b, box=(k, n), swizzle=0),
                 "C",
+                *(tuple(scratch) or ("C", "C")),  # where nothing is left for others any address will do
                 *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
             ),
             shared_bytes=tiling.spread(blocks, split, tiling.HALF_BYTES),
@@ -389,13 +404,14 @@ def fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
             persistent=split == 1,
         )
 
-    return realigned_plan(p, product)
+    made = realigned_plan(p, product)
+    return Plan(made.launches, {**made.scratch, **scratch})
 
 
 def _shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    (m, n, thread_m, thread_n), split = tiling.shifted_single(p)
+    (m, n, thread_m, thread_n), split, clusters = tiling.shifted_single(p)
     tile = {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": thread_m, "THREAD_N": thread_n}
-    return {**tile, "SPLIT": split, "PIECE_C": math.gcd(p.ldc, 4)}
+    return {**tile, "SPLIT": split, "CLUSTERS": clusters, "PIECE_C": math.gcd(p.ldc, 4) if clusters == 1 else 1}
 
 
 @GEMM.stage(
@@ -408,21 +424,24 @@ def _shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]
     edge_cases=(
         GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
+        GemmProblem(m=70, n=130, k=2601, dtype="fp32", pad_c=1),  # clusters that leave sums in memory
+        GemmProblem(m=20, n=70, k=2400, dtype="fp32", layout="nn"),
     ),
     architecture=90,
     specific=True,
 )
-def shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+def shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     split = size["SPLIT"]
-    blocks = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, size["BLOCK_N"]) * split
-    return Launch(
+    blocks, scratch = _parted(p, size)
+    launch = Launch(
         "gemm_shifted_pipeline",
         (blocks, 1, 1),
         (256, 1, 1),
-        ("A", "B", "C", *scalars(p)),
+        ("A", "B", "C", *(tuple(scratch) or ("C", "C")), *scalars(p)),
         shared_bytes=tiling.spread(blocks, split, tiling.HALF_BYTES),
         cluster=(split, 1, 1),
     )
+    return Plan((launch,), scratch)
 
 
 SHORT = 12

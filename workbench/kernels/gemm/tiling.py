@@ -57,6 +57,10 @@ HALF_BYTES = 113 * 1024
 FITTED_K = 32
 """k of a k-tile of `fitted_pipeline`."""
 
+PAIRS, LEAST_PARTED, MOST_PARTED = range(2, 17), 6, 4 * 264
+"""How many pairs of blocks may share a tile of `fitted_pipeline`, k-tiles of each of their blocks at least, and so many
+blocks at most: four rounds of those that run at once."""
+
 SHIFTED = 6
 """Elements in whose copies as much time goes as in 8 that have to be shifted."""
 
@@ -119,13 +123,13 @@ def split(p: GemmProblem) -> tuple[Shape, int]:
     return _split(p.m, p.n, p.k)
 
 
-def fitted(p: GemmProblem) -> tuple[Shape, int]:
-    """A tile of `fitted_pipeline`, and blocks that share it."""
+def fitted(p: GemmProblem) -> tuple[Shape, int, int]:
+    """A tile of `fitted_pipeline`, the blocks of a cluster that shares it, and how many clusters do."""
     return _fitted(p.m, p.n, p.k, FITTED)
 
 
-def shifted_single(p: GemmProblem) -> tuple[Shape, int]:
-    """A tile of `shifted_pipeline`, and blocks that share it: there is no room for the largest."""
+def shifted_single(p: GemmProblem) -> tuple[Shape, int, int]:
+    """The same of `shifted_pipeline`: there is no room for the largest tile."""
     return _fitted(p.m, p.n, p.k, FITTED[1:])
 
 
@@ -159,7 +163,7 @@ def _split(m: int, n: int, k: int) -> tuple[Shape, int]:
 
 
 @lru_cache(MOST_KEPT)
-def _fitted(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> tuple[Shape, int]:
+def _fitted(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> tuple[Shape, int, int]:
     return min(fitted_choices(m, n, k, shapes))[1:]
 
 
@@ -188,10 +192,16 @@ def split_choices(m: int, n: int, k: int) -> Iterator[tuple[float, Shape, int]]:
         yield split_cycles(m, n, k, shape, parts), shape, parts
 
 
-def fitted_choices(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> Iterator[tuple[float, Shape, int]]:
-    """The same of `fitted_pipeline`, or, with other shapes, of `shifted_pipeline`."""
-    for shape, parts in choices(m, n, ceil_div(k, FITTED_K), shapes, range(1, 8), least=64):
-        yield fitted_cycles(m, n, k, shape, parts), shape, parts
+def fitted_choices(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> Iterator[tuple[float, Shape, int, int]]:
+    """The same of `fitted_pipeline`, or, with other shapes, of `shifted_pipeline`, and how many clusters share a tile:
+    pairs of blocks, since of these the most run at once."""
+    k_tiles = ceil_div(k, FITTED_K)
+    for shape, parts in choices(m, n, k_tiles, shapes, range(1, 8), least=64):
+        yield fitted_cycles(m, n, k, shape, parts), shape, parts, 1
+        tiles = ceil_div(m, shape[0]) * ceil_div(n, shape[1])
+        for clusters in PAIRS if parts == 2 else ():
+            if 2 * clusters * LEAST_PARTED <= k_tiles and tiles * 2 * clusters <= MOST_PARTED:
+                yield fitted_cycles(m, n, k, shape, parts, clusters), shape, parts, clusters
 
 
 def wide_choices(m: int, n: int, k: int, most: int) -> Iterator[tuple[float, tuple[int, int], int]]:
@@ -308,10 +318,11 @@ def flexible_cycles(m: int, n: int, k: int, shape: tuple[int, int], parts: int, 
     return cycles + ceil_div(blocks, _run_at_once(parts, 1)) * rows * columns / 16
 
 
-def fitted_cycles(m: int, n: int, k: int, shape: Shape, parts: int) -> float:
+def fitted_cycles(m: int, n: int, k: int, shape: Shape, parts: int, clusters: int = 1) -> float:
     """About how many cycles `fitted_pipeline` takes, by times of random products with several tiles each on an H100."""
     rows, columns, thread = shape[0], shape[1], shape[2] * shape[3]
-    blocks, iterations = ceil_div(m, rows) * ceil_div(n, columns) * parts, ceil_div(ceil_div(k, FITTED_K), parts)
+    shares = parts * clusters
+    blocks, iterations = ceil_div(m, rows) * ceil_div(n, columns) * shares, ceil_div(ceil_div(k, FITTED_K), shares)
     one = rows * columns * FITTED_K / 128 * {128: 1.08, 64: 1.05, 32: 1.2}[thread]
     waves, rest = divmod(blocks, _run_at_once(parts, 2))
     handed_over = rows * columns * 4 * (parts - 1) / parts  # bytes, from block to block
@@ -320,6 +331,8 @@ def fitted_cycles(m: int, n: int, k: int, shape: Shape, parts: int) -> float:
         # four warps alone do not keep the units busy, and k-tiles take a while to come
         mainloop = iterations * max(650, one * max(together, 1.45))
         added_up = 3100 + together * handed_over / 50 if parts > 1 else 0
+        if clusters > 1:
+            added_up += 2500 + together * (clusters + 1) * rows * columns * 4 / parts / 32
         cycles += times * (mainloop + together * rows * columns / 4.5 + added_up)
     return cycles
 

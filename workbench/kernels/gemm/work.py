@@ -168,9 +168,18 @@ def _stored(p: GemmProblem, size: Sizes) -> str:
 
 
 def _fitted_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
-    split = size["SPLIT"]
-    made = _realigned(p, _tiled(p, size["BLOCK_M"], size["BLOCK_N"], tiling.FITTED_K, split, resident=2))
-    return made and replace(made, kind=f"{made.kind} clusters".strip() if split > 1 else made.kind)
+    made = _realigned(p, _tiled(p, size["BLOCK_M"], size["BLOCK_N"], tiling.FITTED_K, _shares(size), resident=2))
+    return made and replace(made, kind=f"{made.kind} {_shared_by(size)}".strip())
+
+
+def _shares(size: Sizes) -> int:
+    """Blocks that share a tile."""
+    return size["SPLIT"] * size["CLUSTERS"]
+
+
+def _shared_by(size: Sizes) -> str:
+    """What these are."""
+    return "several clusters" if size["CLUSTERS"] > 1 else "clusters" if size["SPLIT"] > 1 else ""
 
 
 def _short_k(p: GemmProblem, size: Sizes) -> Work:
@@ -179,8 +188,8 @@ def _short_k(p: GemmProblem, size: Sizes) -> Work:
 
 
 def _shifted_pipeline(p: GemmProblem, size: Sizes) -> Work:
-    m, n, split = size["BLOCK_M"], size["BLOCK_N"], size["SPLIT"]
-    return _tiled(p, m, n, tiling.FITTED_K, split, resident=2, kind="clusters" if split > 1 else "")
+    m, n = size["BLOCK_M"], size["BLOCK_N"]
+    return _tiled(p, m, n, tiling.FITTED_K, _shares(size), resident=2, kind=_shared_by(size))
 
 
 def _on_cuda_cores(p: GemmProblem, size: Sizes) -> Work | None:
