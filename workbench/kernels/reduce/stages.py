@@ -185,6 +185,7 @@ def _split_rows(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
         ReduceProblem(rows=2, columns=40_000),
         ReduceProblem(rows=3, columns=9001, dtype="fp32", out="fp32", over="all"),
         ReduceProblem(rows=9001, columns=3, over="rows"),
+        ReduceProblem(rows=70, columns=45, over="rows", pad_x=3),  # whole vectors and a part of one
         ReduceProblem(rows=1, columns=100_001, over="all"),
     ),
 )
