@@ -25,7 +25,7 @@ from workbench.kernels.conv2d.problem import SHAPES, touched
 from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
-from workbench.model.launch import MULTIPROCESSORS
+from workbench.model.launch import MULTIPROCESSORS, ceil_div
 from workbench.model.problem import Tier
 from workbench.toolchain.compiler import translate_source
 
@@ -278,9 +278,16 @@ def test_arrays_of_more_elements_than_32_bits_count(name):
     assert not y.view(np.uint16)[0, :-1].any() and not y.view(np.uint16)[0, -1, :-1].any()
 
 
+TILES_OF_SIXTEENS = ((64, 64), (80, 240), (128, 32), (144, 48), (192, 176), (208, 80), (240, 16), (256, 176))
+
+
 @pytest.mark.parametrize(
     ("name", "height", "width"),
-    [(name, *tile) for name, tiles in (("im2col_tma", TILES), ("ping_pong", TILES_OF_ONE)) for tile in tiles],
+    [
+        (name, *tile)
+        for name, tiles in (("im2col_tma", TILES), ("ping_pong", TILES_OF_ONE), ("flexible_tiles", TILES_OF_SIXTEENS))
+        for tile in tiles
+    ],
 )
 def test_every_size_of_a_tile_is_right(name, height, width):
     stage = _stage(name, TILE_M=height, TILE_N=width)
@@ -487,6 +494,28 @@ def test_split_k_adds_up_all_of_k():
     stage = _stage("split_k", SPLITS=5, TILE_M=128, TILE_N=64)
     problem = Conv2dProblem(images=2, height=9, width=9, channels=72, filters=80, taps_y=2, pad_y=1, bias=True)
     assert workbench.verify(stage, device="emulator", problem=problem).ok
+
+
+@pytest.mark.parametrize("channels", [104, 112, 96, 80, 64, 40])  # 1, 1, 2 and 3 times 16 are multiplied only once
+def test_flexible_tiles_multiply_every_channel_once_however_blocks_share_them(channels):
+    stage = _stage("flexible_tiles", SPLITS=3, TILE_M=80, TILE_N=48)
+    problem = Conv2dProblem(images=2, height=9, width=9, channels=channels, filters=40, taps_y=2, taps_x=2, bias=True)
+    assert workbench.verify(stage, device="emulator", problem=problem).ok
+
+
+def test_flexible_tiles_end_with_a_group():
+    stage = _stage("flexible_tiles", TILE_M=64, TILE_N=112)
+    problem = Conv2dProblem(height=6, width=6, channels=64, filters=128, groups=2, **SPECIAL["pointwise"])
+    assert workbench.verify(stage, device="emulator", problem=problem).ok
+
+
+def test_flexible_tiles_fit_filters_and_multiprocessors():
+    for filters, channels, height in ((72, 304, 121), (504, 72, 64), (96, 256, 75)):
+        problem = Conv2dProblem(images=7, height=height, width=height, channels=channels, filters=filters)
+        size = _stage("flexible_tiles").sizes(problem)
+        tiles = problem.tiles(size["BLOCK_M"], size["BLOCK_N"])
+        assert -filters % size["BLOCK_N"] < 32
+        assert tiles / (ceil_div(tiles, MULTIPROCESSORS) * MULTIPROCESSORS) > 0.9
 
 
 def test_a_padded_array_has_the_channels_and_zeros():

@@ -16,6 +16,10 @@ TILES = ((128, 256), (256, 128), (128, 192), (256, 160), (128, 160), (128, 128),
 TILES_OF_ONE = ((128, 128), (64, 256), (128, 160), (64, 192), (64, 128), (256, 64), (128, 64), (64, 64))
 """The same of a consumer that has a tile to itself."""
 
+FLEXIBLE, NARROWEST = 16, 64
+"""What all sides of a tile of `flexible_tiles` are multiples of; and its least filters where there are more, since a
+wgmma of fewer takes as long."""
+
 PRODUCTS, BYTES = 2048, 128
 """What a multiprocessor multiplies with tensor cores, and moves from or to shared memory, in a cycle (Hopper)."""
 
@@ -23,16 +27,20 @@ EPILOGUE = 500
 """Cycles after which an epilogue that has begun to store is through, whatever the size of the tile: an estimate."""
 
 
+def k_tile_cycles(height: int, width: int) -> int:
+    """Estimated cycles of a k-tile: as many as its products take, or as shared memory takes to receive it once and to
+    deliver the windows once and the filters once for every 64 windows."""
+    moved = 2 * BLOCK_K * (2 * height + width + width * height // 64)
+    return max(height * width * BLOCK_K // PRODUCTS, moved // BYTES)
+
+
 def cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool = False) -> int:
     """A multiprocessor's estimated cycles for its share of the tiles of a size.
 
-    A k-tile takes as long as its products, or as shared memory takes to receive it once and to deliver the windows
-    once and the filters once for every 64 windows; an epilogue two ways through shared memory. Where it is
-    `overlapped`, a tile takes as long as the longer of mainloop and epilogue, and the last epilogue is waited for.
+    An epilogue goes two ways through shared memory. Where it is `overlapped`, a tile takes as long as the longer of
+    mainloop and epilogue, and the last epilogue is waited for.
     """
-    moved = 2 * BLOCK_K * (2 * height + width + width * height // 64)
-    k_tile = max(height * width * BLOCK_K // PRODUCTS, moved // BYTES)
-    mainloop = k_tiles_of_taps(p) * k_tile
+    mainloop = k_tiles_of_taps(p) * k_tile_cycles(height, width)
     epilogue = 2 * 2 * height * width // BYTES + EPILOGUE
     rounds = ceil_div(p.tiles(height, width), MULTIPROCESSORS)
     return rounds * max(mainloop, epilogue) + epilogue if overlapped else rounds * (mainloop + epilogue)
@@ -46,14 +54,17 @@ ALONE = 0.45
 """What a k-tile takes of that where one multiprocessor loads."""
 
 
-def loading_cycles(p: Conv2dProblem, height: int, width: int) -> float:
-    """A multiprocessor's estimated cycles for what TMA loads for its share of the tiles of a size."""
+def loading_cycles(p: Conv2dProblem, height: int, width: int, *, ending: bool = False) -> float:
+    """A multiprocessor's estimated cycles for what TMA loads for its share of the tiles of a size. The last box of a
+    tap may be `ending` with its channels."""
     each, row = LOADED_ASTRIDE if p.groups * p.channels % BLOCK_K else LOADED
-    whole = p.channels // BLOCK_K * (each + row * (height + width))
-    in_part = LOADED_IN_PART[0] + LOADED_IN_PART[1] * (height + width) if p.channels % BLOCK_K else 0
+    in_part = 1 if p.channels % (FLEXIBLE if ending and p.channels > BLOCK_K else BLOCK_K) else 0
+    whole = ceil_div(p.channels, BLOCK_K) - in_part
+    boxes = whole * (each + row * (height + width))
+    boxes += in_part * (LOADED_IN_PART[0] + LOADED_IN_PART[1] * (height + width))
     count = p.tiles(height, width)
     busy = ALONE + (1 - ALONE) * min(count, MULTIPROCESSORS) / MULTIPROCESSORS
-    return ceil_div(count, MULTIPROCESSORS) * p.taps_y * p.taps_x * (whole + in_part) * busy
+    return ceil_div(count, MULTIPROCESSORS) * p.taps_y * p.taps_x * boxes * busy
 
 
 def tile_cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool = False) -> float:
@@ -146,15 +157,15 @@ SHARES = (1, 2, 3, 4, 6, 8)
 """Among how many blocks the k-tiles that TMA loads may be shared."""
 
 
-def shared_cycles(p: Conv2dProblem, height: int, width: int, shares: int) -> float:
+def shared_cycles(p: Conv2dProblem, height: int, width: int, shares: int, *, ending: bool = False) -> float:
     """A multiprocessor's estimated cycles for its share of tiles that TMA loads, of which each is that of so many
     blocks. The last one adds up what all of them leave."""
     k_tiles, tiles = k_tiles_of_taps(p), p.tiles(height, width)
     per_tile = ceil_div(tiles, MULTIPROCESSORS)
     epilogue = 2 * 2 * height * width // BYTES + EPILOGUE
     busy = [ALONE + (1 - ALONE) * min(n, MULTIPROCESSORS) / MULTIPROCESSORS for n in (tiles, tiles * shares)]
-    products = (cycles(p, height, width) / per_tile - epilogue) / k_tiles
-    loads = loading_cycles(p, height, width) / per_tile / k_tiles / busy[0] * busy[1]
+    products = k_tile_cycles(multiplied(height), width)
+    loads = loading_cycles(p, height, width, ending=ending) / per_tile / k_tiles / busy[0] * busy[1]
     added = SPLIT + (shares + 1) * height * width * 4 / L2_BYTES if shares > 1 else 0
     mainloop = ceil_div(k_tiles, shares) * max(products, loads)
     return ceil_div(tiles * shares, MULTIPROCESSORS) * (mainloop + epilogue + added) + FIRST_K_TILE
@@ -167,6 +178,45 @@ def fitted_to_shares(p: Conv2dProblem) -> tuple[int, int, int]:
     most = max(1, k_tiles_of_taps(p) // 4)
     choices = [(*tile, shares) for tile in TILES for shares in SHARES if shares <= most]
     return min(choices, key=lambda choice: shared_cycles(p, *choice))
+
+
+HIGH = {128: (2, 256), 192: (3, 176), 256: (2, 176)}
+"""The windows that such a tile multiplies, of which it may have up to 48 less: consumers, and the most filters for
+whose sums their threads have registers."""
+
+
+def multiplied(height: int) -> int:
+    """The windows that consumers multiply for a tile of so many: the next of HIGH."""
+    return next(rows for rows in HIGH if rows >= height)
+
+
+@lru_cache(maxsize=1024)
+def fitted_flexibly(p: Conv2dProblem) -> tuple[int, int, int]:
+    """The tile of `flexible_tiles`, and among how many blocks its k-tiles are shared, that take the least cycles.
+
+    Tiles are as narrow as their number allows: what is loaded beyond the last filter has no use.
+    """
+    most = max(1, k_tiles_of_taps(p) // 4)
+    choices = [
+        (height, width, shares)
+        for height in range(64, max(HIGH) + 1, FLEXIBLE)
+        for width in flexible_widths(p.filters, HIGH[multiplied(height)][1])
+        if height + width >= multiplied(height)
+        for shares in SHARES
+        if shares <= most
+    ]
+    return min(choices, key=lambda choice: flexible_cycles(p, *choice))
+
+
+def flexible_cycles(p: Conv2dProblem, height: int, width: int, shares: int) -> float:
+    """The same as `shared_cycles` of `flexible_tiles`."""
+    return shared_cycles(p, height, width, shares, ending=True)
+
+
+def flexible_widths(filters: int, widest: int) -> list[int]:
+    """The filters of a tile, of up to `widest`, for each number of tiles that divide all of them."""
+    counts = range(ceil_div(filters, widest), ceil_div(filters, NARROWEST) + 1)
+    return [ceil_div(ceil_div(filters, count), FLEXIBLE) * FLEXIBLE for count in counts]
 
 
 LAUNCH, MEMORY_BYTES = 5000, 11

@@ -11,11 +11,24 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan
 from ...model.tensor_map import Im2col, TensorMap
-from .estimate import BLOCK_K, SHARES, TILES, TILES_OF_ONE, fitted, fitted_to_one, fitted_to_shares, k_tiles_of_taps
+from .estimate import (
+    BLOCK_K,
+    FLEXIBLE,
+    HIGH,
+    SHARES,
+    TILES,
+    TILES_OF_ONE,
+    fitted,
+    fitted_flexibly,
+    fitted_to_one,
+    fitted_to_shares,
+    k_tiles_of_taps,
+    multiplied,
+)
 from .mma import SHARED_BYTES, eights, half_only
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
 from .padding import no_k_tiles, pad_channels, padded, padding_sizes
-from .problem import Conv2dProblem
+from .problem import Activation, Conv2dProblem
 
 CORNER, OFFSET, STEP = 128, 255, 8
 """What an im2col map of 4 dimensions reaches: how far corners of its box lie from those of the image, to either side;
@@ -78,6 +91,10 @@ _ROUNDS = Conv2dProblem(
 """So many tiles that a block has several on a GPU, too."""
 
 _GROUPS = Conv2dProblem(images=2, height=9, width=9, channels=64, filters=64, groups=3, bias=True, dtype="fp16")
+
+
+_FILLED = Conv2dProblem(images=2, height=8, width=8, channels=72, filters=64)
+"""Pixels fill their tiles, which blocks share."""
 
 
 @CONV2D.stage(
@@ -147,23 +164,84 @@ def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
         *EDGE_CASES,
         _MANY,
         _GROUPS,
-        Conv2dProblem(images=2, height=8, width=8, channels=72, filters=64),  # pixels fill their tiles
+        _FILLED,
     ),
     architecture=90,
     specific=True,
 )
 def split_k(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
-    m, n = size["BLOCK_M"], size["BLOCK_N"]
-    # every block has a k-tile
-    tiles, splits = p.tiles(m, n), min(size["SPLITS"] or fitted_to_shares(p)[2], k_tiles_of_taps(p))
+    launch = _launch(p, size, "conv2d_split_k")
+    return _shared(p, launch, size["SPLITS"] or fitted_to_shares(p)[2], size["BLOCK_M"] * size["BLOCK_N"])
+
+
+def _flexible_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
+    found = _sizes(lambda p: fitted_flexibly(p)[:2])(p, size)
+    empty = -p.channels % BLOCK_K if p.channels > BLOCK_K else 0  # of the last k-tile of a tap, if it has one before it
+    return found | {"SKIPPED": empty // FLEXIBLE}
+
+
+def _flexible_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
+    m, n = size["TILE_M"], size["TILE_N"]
+    if (m == 0) != (n == 0):
+        return "a tile has both sizes, or those that fit the problem"
+    if not m:
+        return None
+    if m % FLEXIBLE or n % FLEXIBLE or m > max(HIGH):
+        return f"a tile has multiples of {FLEXIBLE} pixels, up to {max(HIGH)}, and filters"
+    if n > HIGH[multiplied(m)][1]:
+        return "a thread has no registers for so many sums"
+    if m + n < multiplied(m):
+        return "rows behind the last window would lie in another k-tile"
+    return None
+
+
+@CONV2D.stage(
+    "flexible_tiles",
+    parent="split_k",
+    source="conv2d/wgmma/05_flexible_tiles.cu",
+    idea="all sides of a tile are multiples of 16: few pixels, filters and channels are loaded that there are not",
+    supports=_supports,
+    parameters={"TILE_M": 0, "TILE_N": 0, "SPLITS": 0},
+    space={
+        "TILE_M": (0, *range(64, max(HIGH) + 1, FLEXIBLE)),
+        "TILE_N": (0, *range(FLEXIBLE, 257, FLEXIBLE)),
+        "SPLITS": (0, *SHARES),
+    },
+    constraint=_flexible_constraint,
+    sizes=_flexible_sizes,
+    edge_cases=(
+        *EDGE_CASES,
+        _MANY,
+        _ROUNDS,
+        _GROUPS,
+        # tiles of 144 x 48, 240 x 16, 64 x 80 and, shared, of 96 x 32
+        dataclasses.replace(_ROUNDS, images=4, height=47, width=91, filters=48, bias=False),
+        dataclasses.replace(_ROUNDS, images=3, height=108, width=79, filters=12, activation=Activation.RELU),
+        dataclasses.replace(_ROUNDS, height=61, width=22, filters=76, dtype="fp16"),
+        *(Conv2dProblem(images=2, height=9, width=11, channels=c, filters=20, bias=True) for c in (456, 112, 88)),
+        _FILLED,
+        # of 112 x 80: the last of a group ends with it
+        dataclasses.replace(_ROUNDS, images=1, height=33, width=35, channels=64, filters=448, groups=2),
+    ),
+    architecture=90,
+    specific=True,
+)
+def flexible_tiles(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
+    rows = multiplied(size["BLOCK_M"])
+    launch = _launch(p, size, "conv2d_flexible_tiles")
+    launch = dataclasses.replace(launch, block=(128 * (1 + HIGH[rows][0]), 1, 1))
+    return _shared(p, launch, size["SPLITS"] or fitted_flexibly(p)[2], rows * size["BLOCK_N"])
+
+
+def _shared(p: Conv2dProblem, launch: Launch, splits: int, sums: int) -> Plan:
+    """The launch with so many blocks for a tile, but each with a k-tile, and what they leave of its sums."""
+    (tiles, *_), splits = launch.grid, min(splits, k_tiles_of_taps(p))
     scratch = {
-        "partial": Array((tiles * splits, m * n) if splits > 1 else (1, 1), FP32, output=True),
+        "partial": Array((tiles * splits, sums) if splits > 1 else (1, 1), FP32, output=True),
         "counters": Array((tiles,), FP32, output=True, zero=True),  # 4 bytes each
     }
-    launch = _launch(p, size, "conv2d_split_k")
     args = (*launch.args, *scratch, np.int32(splits))
-    launch = dataclasses.replace(launch, grid=(tiles * splits, 1, 1), args=args)
-    return Plan((launch,), scratch)
+    return Plan((dataclasses.replace(launch, grid=(tiles * splits, 1, 1), args=args),), scratch)
 
 
 def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str, prefix: str = "") -> Launch:
