@@ -382,7 +382,7 @@ def test_what_an_im2col_map_does_not_reach_is_said():
 
 def test_the_stage_that_is_preferred_takes_the_problem():
     def chosen(**fields):
-        return ops.choose("conv2d", Conv2dProblem(height=9, width=9, **fields), 90, 16).name
+        return ops.choose("conv2d", Conv2dProblem(**{"height": 9, "width": 9} | fields), 90, 16).name
 
     assert chosen(channels=64, filters=64) == "ping_pong"
     assert chosen(images=300, channels=512, filters=512) == "im2col_tma"
@@ -392,7 +392,8 @@ def test_the_stage_that_is_preferred_takes_the_problem():
     assert chosen(groups=16) == "depthwise_tma" and chosen(groups=15) == chosen(groups=16, dilation_x=2) == "depthwise"
     assert chosen(channels=32, filters=16, **SPECIAL["pointwise"]) == "pointwise"
     assert chosen(channels=64, filters=64, **SPECIAL["pointwise"]) == "im2col_tma"  # boxes of TMA are full
-    assert chosen(channels=240, filters=16) == "halo"
+    assert chosen(channels=240, filters=16, height=16, width=16) == "halo"
+    assert chosen(channels=240, filters=16) == "flexible_tiles"  # rectangles of 8 x 16 would be mostly outside
 
 
 def test_blocks_of_depthwise_tma_are_cut_for_registers_and_for_few_images():
@@ -462,7 +463,7 @@ def test_a_filter_of_one_tap_and_stride_2_reads_a_quarter_of_the_pixels():
         ({"images": 1, "channels": 342, "filters": 16, "taps": 5}, "narrow_copies"),  # few tiles, long k
         ({"images": 4, "channels": 8, "filters": 24, "taps": 5}, "narrow_copies"),  # boxes of 64 would be empty
         ({"images": 8, "channels": 15, "filters": 16, "taps": 5}, "padded_channels"),  # k-tiles would be empty
-        ({"images": 4, "channels": 456, "filters": 176, "taps": 5}, "ping_pong"),  # no copy for whole eights
+        ({"images": 4, "channels": 456, "filters": 176, "taps": 5}, "flexible_tiles"),  # no copy for whole eights
         ({"images": 64, "channels": 250, "filters": 250}, "padded_im2col"),
     ],
 )
@@ -516,6 +517,7 @@ def test_flexible_tiles_fit_filters_and_multiprocessors():
         tiles = problem.tiles(size["BLOCK_M"], size["BLOCK_N"])
         assert -filters % size["BLOCK_N"] < 32
         assert tiles / (ceil_div(tiles, MULTIPROCESSORS) * MULTIPROCESSORS) > 0.9
+    assert ops.choose("conv2d", problem, 90, 16).name == "flexible_tiles"
 
 
 def test_a_padded_array_has_the_channels_and_zeros():

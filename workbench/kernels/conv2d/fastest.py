@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from ...model.launch import ceil_div
 from .estimate import (
     BLOCK_K,
     copied_cycles,
     cycles,
     fitted,
+    fitted_flexibly,
     fitted_to_copies,
     fitted_to_one,
     fitted_to_shares,
+    flexible_cycles,
     im2col_cycles,
     k_tiles_of_taps,
     padding_cycles,
@@ -29,6 +32,12 @@ overlapping windows are copied once for all taps."""
 MANY_PIXELS = 8192
 """From so many on each multiprocessor has several warps that each multiply more than 64 filters."""
 
+FLEXIBLE_MARGIN = 1.1
+"""By how much the estimate of tiles of any width is to be less than those of the others that TMA loads."""
+
+RECTANGLE, FILLED = (8, 16), 0.6
+"""Rows and columns of outputs that are copied for at once, and how much of these rectangles is to lie in the image."""
+
 MARGIN = 1.7
 """By how much the estimate of copies by threads is less than what they take, where that of TMA is not (H200)."""
 
@@ -46,6 +55,7 @@ def fastest(p: Conv2dProblem) -> tuple[str, ...]:
         height, width, shares = fitted_to_shares(p)
         if shares > 1:
             ranked["split_k",] = shared_cycles(p, height, width, shares)
+        ranked["flexible_tiles",] = FLEXIBLE_MARGIN * flexible_cycles(p, *fitted_flexibly(p))
     else:
         wide, whole = padded(p), padded(p, BLOCK_K)
         by_copies = MARGIN * copied_cycles(wide, *fitted_to_copies(wide))
@@ -64,8 +74,14 @@ def _special(p: Conv2dProblem) -> tuple[str, ...]:
         return ("few_channels",)
     most = FEW_FILTERS if k_tiles_of_taps(p) >= LONG else FEWEST_FILTERS
     if p.filters <= most and p.channels > FULL:
-        return ("pointwise", "halo")
+        return ("pointwise", "halo") if _filled(p) >= FILLED else ("pointwise",)
     # boxes of TMA would not be full: 1.05 to 4 times the speed of im2col_tma (H100)
     if (p.channels % BLOCK_K or p.filters % BLOCK_K) and (p.filters <= BLOCK_K or p.pixels >= MANY_PIXELS):
         return ("pointwise",)
     return ()
+
+
+def _filled(p: Conv2dProblem) -> float:
+    """How much of the rectangles of outputs lies in the image."""
+    rows, columns = (ceil_div(n, side) * side for n, side in zip((p.rows, p.columns), RECTANGLE, strict=True))
+    return p.rows * p.columns / (rows * columns)
