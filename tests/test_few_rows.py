@@ -16,7 +16,7 @@ from workbench.judge.case import Case
 from workbench.kernels.cross_entropy import CrossEntropyProblem
 from workbench.kernels.matvec import MATVEC, MatvecProblem
 from workbench.kernels.reduce import REDUCE, ReduceProblem
-from workbench.kernels.rows import groups
+from workbench.kernels.rows import gradients, groups
 from workbench.kernels.scan import ScanProblem
 from workbench.kernels.softmax import SoftmaxProblem
 from workbench.kernels.transpose import TRANSPOSE, TransposeProblem
@@ -161,6 +161,14 @@ def test_rows_that_are_no_whole_numbers_of_16_bytes_are_moved_8_at_a_time():
     assert _widths("layer_norm", 71_556, **same) == (16, 0)  # its rows are split, and read with what they have
     assert _widths("rms_norm", 1002, dtype="fp32", out="fp32") == (8, 1)
     assert _widths("rms_norm_backward", 1004, **same) == (16, 0)
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(7, 7), (528, 528), (529, 265), (1300, 434), (5000, 528)])
+def test_blocks_that_keep_sums_are_as_many_as_take_few_rows_each(rows, blocks):
+    problem = registry.operations()["rms_norm_backward"].problem(rows=rows, columns=1024, dtype="bf16", out="bf16")
+    size = {"THREADS": 128, "VECTORS": 1, "ADDED": 8, "ADDERS": 512}
+    first, second = gradients.kept_sums("rms_norm_backward_fused", problem, size, 528).launches
+    assert first.grid[0] == blocks and second.grid[0] == 128 and second.args[-1] == blocks
 
 
 @pytest.mark.parametrize("spec", ["rms_norm:registers", "layer_norm:registers", "residual_rms_norm:cluster"])

@@ -1,7 +1,7 @@
 // gradient of layer norm, of which g = w dy, n = (x - mean) scale, scale = 1 / sqrt(variance + eps):
 // dx = scale (g - mean_j g - n mean_j(g n)), dw = sum_r dy n, db = sum_r dy.
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw, db: (columns).
-// partial: (blocks, columns, 2), scratch.
+// partial: (blocks, PLACES, 2), scratch.
 //
 // stage 4, fused: groups of GROUP threads take rows one after the other. a short row has some lanes of a warp
 // as its group, a long row has a block. a thread has the same columns of every row, so it adds up dw and db
@@ -15,7 +15,8 @@
 // what limits it: device memory. the sums take registers, so where rows are long, few of them are in flight.
 #include "tile/gradient_row.cuh"
 
-constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;
+constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH,
+              PLACES = GROUP * COUNT;  // for sums, of which those behind the last column are empty
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     layer_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
@@ -75,24 +76,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
   }
   add_up_groups<TwoSums, GROUP, THREADS>(sums, groups);
-  if (group > 0) return;
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-#pragma unroll
-    for (int j = 0; j < WIDTH; ++j) {
-      const int column = walk.column(member + i * GROUP) + j;
-      if (column < columns)
-        partial[static_cast<long long>(blockIdx.x) * columns + column] = sums[i * WIDTH + j];
-    }
+  if (group == 0)
+    keep_sums<GROUP, WIDTH>(partial + static_cast<long long>(blockIdx.x) * PLACES, sums, member, columns);
 }
 
 extern "C" __global__ void __launch_bounds__(ADDERS)
     layer_norm_backward_combine(const TwoSums::Value* __restrict__ partial, OUT* __restrict__ dw,
                                 OUT* __restrict__ db, int columns, int parts) {
   __shared__ TwoSums::Value scratch[ADDERS];
-  const int column = blockIdx.x * WARP + threadIdx.x % WARP;
-  const TwoSums::Value sum = add_up_parts<TwoSums>(partial, column, columns, parts, scratch);
-  if (threadIdx.x >= WARP || column >= columns) return;
+  const int place = blockIdx.x * ADDED + threadIdx.x % ADDED, column = kept_column<GROUP, WIDTH>(place);
+  const bool found = column < columns;
+  const TwoSums::Value sum = add_up_kept<TwoSums, ADDED, PLACES>(partial, place, found ? parts : 0, scratch);
+  if (!found || threadIdx.x >= ADDED) return;
   dw[column] = from_float<OUT>(sum.first);
   db[column] = from_float<OUT>(sum.second);
 }

@@ -16,7 +16,8 @@
 #include "tile/gradient_row.cuh"
 
 constexpr int ROWS = THREADS / GROUP, STEP = GROUP * BLOCKS, WIDTH = ROW_WIDTH<IN, OUT>,
-              COUNT = VECTORS * WIDTH;
+              COUNT = VECTORS * WIDTH,
+              PLACES = STEP * COUNT;  // for sums, of which those behind the last column are empty
 static_assert(BLOCKS == 1 || GROUP == THREADS, "a cluster takes one row");
 
 extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, RESIDENT)
@@ -81,24 +82,19 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     }
   }
   add_up_groups<TwoSums, GROUP, THREADS>(sums, groups);
-  if (group > 0) return;
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-#pragma unroll
-    for (int j = 0; j < WIDTH; ++j) {
-      const int column = walk.column(member + i * STEP) + j;
-      if (column < columns)
-        partial[static_cast<long long>(blockIdx.x / BLOCKS) * columns + column] = sums[i * WIDTH + j];
-    }
+  if (group == 0)
+    keep_sums<STEP, WIDTH>(partial + static_cast<long long>(blockIdx.x / BLOCKS) * PLACES, sums, member,
+                           columns);
 }
 
 extern "C" __global__ void __launch_bounds__(ADDERS)
     layer_norm_backward_combine(const TwoSums::Value* __restrict__ partial, OUT* __restrict__ dw,
                                 OUT* __restrict__ db, int columns, int parts) {
   __shared__ TwoSums::Value scratch[ADDERS];
-  const int column = blockIdx.x * WARP + threadIdx.x % WARP;
-  const TwoSums::Value sum = add_up_parts<TwoSums>(partial, column, columns, parts, scratch);
-  if (threadIdx.x >= WARP || column >= columns) return;
+  const int place = blockIdx.x * ADDED + threadIdx.x % ADDED, column = kept_column<STEP, WIDTH>(place);
+  const bool found = column < columns;
+  const TwoSums::Value sum = add_up_kept<TwoSums, ADDED, PLACES>(partial, place, found ? parts : 0, scratch);
+  if (!found || threadIdx.x >= ADDED) return;
   dw[column] = from_float<OUT>(sum.first);
   db[column] = from_float<OUT>(sum.second);
 }

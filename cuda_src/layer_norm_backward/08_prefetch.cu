@@ -1,7 +1,7 @@
 // gradient of layer norm, of which g = w dy, n = (x - mean) scale, scale = 1 / sqrt(variance + eps):
 // dx = scale (g - mean_j g - n mean_j(g n)), dw = sum_r dy n, db = sum_r dy.
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw, db: (columns).
-// partial: (clusters, columns, 2), scratch.
+// partial: (clusters, PLACES, 2), scratch.
 //
 // stage 8, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks as in stage 5, takes one
 // row after the other. bulk copies bring the next STAGES - 1 rows of x and of dy to shared memory while
@@ -17,6 +17,7 @@
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;
 using Ahead = RowPrefetch<IN, WIDTH, VECTORS, THREADS, BLOCKS, STAGES>;
+constexpr int PLACES = BLOCKS * Ahead::PART;  // for sums, of which those behind the last column are empty
 
 extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, RESIDENT)
     layer_norm_backward_prefetch(const IN* __restrict__ x, const IN* __restrict__ w,
@@ -70,22 +71,18 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
       }
     }
   }
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    if (of_x.in_row(i))
-#pragma unroll
-      for (int j = 0; j < WIDTH; ++j)
-        partial[static_cast<long long>(blockIdx.x / BLOCKS) * columns + of_x.column(i) + j] =
-            sums[i * WIDTH + j];
+  keep_sums<THREADS, WIDTH>(partial + static_cast<long long>(blockIdx.x) * Ahead::PART, sums, threadIdx.x,
+                            columns - blockIdx.x % BLOCKS * Ahead::PART);
 }
 
 extern "C" __global__ void __launch_bounds__(ADDERS)
     layer_norm_backward_combine(const TwoSums::Value* __restrict__ partial, OUT* __restrict__ dw,
                                 OUT* __restrict__ db, int columns, int parts) {
   __shared__ TwoSums::Value scratch[ADDERS];
-  const int column = blockIdx.x * WARP + threadIdx.x % WARP;
-  const TwoSums::Value sum = add_up_parts<TwoSums>(partial, column, columns, parts, scratch);
-  if (threadIdx.x >= WARP || column >= columns) return;
+  const int place = blockIdx.x * ADDED + threadIdx.x % ADDED, column = kept_column<THREADS, WIDTH>(place);
+  const bool found = column < columns;
+  const TwoSums::Value sum = add_up_kept<TwoSums, ADDED, PLACES>(partial, place, found ? parts : 0, scratch);
+  if (!found || threadIdx.x >= ADDED) return;
   dw[column] = from_float<OUT>(sum.first);
   db[column] = from_float<OUT>(sum.second);
 }

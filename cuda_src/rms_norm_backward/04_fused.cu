@@ -1,7 +1,7 @@
 // gradient of rms norm, of which g = w dy, n = x scale, scale = 1 / sqrt(mean_j x^2 + eps):
 // dx = scale (g - n mean_j(g n)), dw = sum_r dy n.
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw: (columns).
-// partial: (blocks, columns), scratch.
+// partial: (blocks, PLACES), scratch.
 //
 // stage 4, fused: groups of GROUP threads take rows one after the other. a short row has some lanes of a warp
 // as its group, a long row has a block. a thread has the same columns of every row, so it adds up dw of these
@@ -15,7 +15,8 @@
 // what limits it: device memory. the sums take registers, so where rows are long, few of them are in flight.
 #include "tile/gradient_row.cuh"
 
-constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;
+constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH,
+              PLACES = GROUP * COUNT;  // for sums, of which those behind the last column are empty
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     rms_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
@@ -70,22 +71,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
   }
   add_up_groups<Sum, GROUP, THREADS>(sums, groups);
-  if (group > 0) return;
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-#pragma unroll
-    for (int j = 0; j < WIDTH; ++j) {
-      const int column = walk.column(member + i * GROUP) + j;
-      if (column < columns)
-        partial[static_cast<long long>(blockIdx.x) * columns + column] = sums[i * WIDTH + j];
-    }
+  if (group == 0)
+    keep_sums<GROUP, WIDTH>(partial + static_cast<long long>(blockIdx.x) * PLACES, sums, member, columns);
 }
 
 extern "C" __global__ void __launch_bounds__(ADDERS)
     rms_norm_backward_combine(const float* __restrict__ partial, OUT* __restrict__ dw, int columns,
                               int parts) {
   __shared__ float scratch[ADDERS];
-  const int column = blockIdx.x * WARP + threadIdx.x % WARP;
-  const float sum = add_up_parts<Sum>(partial, column, columns, parts, scratch);
-  if (threadIdx.x < WARP && column < columns) dw[column] = from_float<OUT>(sum);
+  const int place = blockIdx.x * ADDED + threadIdx.x % ADDED, column = kept_column<GROUP, WIDTH>(place);
+  const bool found = column < columns;
+  const float sum = add_up_kept<Sum, ADDED, PLACES>(partial, place, found ? parts : 0, scratch);
+  if (found && threadIdx.x < ADDED) dw[column] = from_float<OUT>(sum);
 }

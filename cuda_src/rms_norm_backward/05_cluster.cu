@@ -16,7 +16,8 @@
 #include "tile/gradient_row.cuh"
 
 constexpr int ROWS = THREADS / GROUP, STEP = GROUP * BLOCKS, WIDTH = ROW_WIDTH<IN, OUT>,
-              COUNT = VECTORS * WIDTH;
+              COUNT = VECTORS * WIDTH,
+              PLACES = STEP * COUNT;  // for sums, of which those behind the last column are empty
 static_assert(BLOCKS == 1 || GROUP == THREADS, "a cluster takes one row");
 
 extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, RESIDENT)
@@ -74,22 +75,17 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     }
   }
   add_up_groups<Sum, GROUP, THREADS>(sums, groups);
-  if (group > 0) return;
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-#pragma unroll
-    for (int j = 0; j < WIDTH; ++j) {
-      const int column = walk.column(member + i * STEP) + j;
-      if (column < columns)
-        partial[static_cast<long long>(blockIdx.x / BLOCKS) * columns + column] = sums[i * WIDTH + j];
-    }
+  if (group == 0)
+    keep_sums<STEP, WIDTH>(partial + static_cast<long long>(blockIdx.x / BLOCKS) * PLACES, sums, member,
+                           columns);
 }
 
 extern "C" __global__ void __launch_bounds__(ADDERS)
     rms_norm_backward_combine(const float* __restrict__ partial, OUT* __restrict__ dw, int columns,
                               int parts) {
   __shared__ float scratch[ADDERS];
-  const int column = blockIdx.x * WARP + threadIdx.x % WARP;
-  const float sum = add_up_parts<Sum>(partial, column, columns, parts, scratch);
-  if (threadIdx.x < WARP && column < columns) dw[column] = from_float<OUT>(sum);
+  const int place = blockIdx.x * ADDED + threadIdx.x % ADDED, column = kept_column<STEP, WIDTH>(place);
+  const bool found = column < columns;
+  const float sum = add_up_kept<Sum, ADDED, PLACES>(partial, place, found ? parts : 0, scratch);
+  if (found && threadIdx.x < ADDED) dw[column] = from_float<OUT>(sum);
 }

@@ -1,7 +1,7 @@
 // gradient of rms norm, of which g = w dy, n = x scale, scale = 1 / sqrt(mean_j x^2 + eps):
 // dx = scale (g - n mean_j(g n)), dw = sum_r dy n.
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw: (columns).
-// partial: (clusters, columns), scratch.
+// partial: (clusters, PLACES), scratch.
 //
 // stage 8, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks as in stage 5, takes one
 // row after the other. bulk copies bring the next STAGES - 1 rows of x and of dy to shared memory while
@@ -17,6 +17,7 @@
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;
 using Ahead = RowPrefetch<IN, WIDTH, VECTORS, THREADS, BLOCKS, STAGES>;
+constexpr int PLACES = BLOCKS * Ahead::PART;  // for sums, of which those behind the last column are empty
 
 extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, RESIDENT)
     rms_norm_backward_prefetch(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
@@ -61,20 +62,16 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
         sums[i * WIDTH + j] += to_float(more[i].x[j]) * gradient.normalised(to_float(held[i].x[j]));
     }
   }
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    if (of_x.in_row(i))
-#pragma unroll
-      for (int j = 0; j < WIDTH; ++j)
-        partial[static_cast<long long>(blockIdx.x / BLOCKS) * columns + of_x.column(i) + j] =
-            sums[i * WIDTH + j];
+  keep_sums<THREADS, WIDTH>(partial + static_cast<long long>(blockIdx.x) * Ahead::PART, sums, threadIdx.x,
+                            columns - blockIdx.x % BLOCKS * Ahead::PART);
 }
 
 extern "C" __global__ void __launch_bounds__(ADDERS)
     rms_norm_backward_combine(const float* __restrict__ partial, OUT* __restrict__ dw, int columns,
                               int parts) {
   __shared__ float scratch[ADDERS];
-  const int column = blockIdx.x * WARP + threadIdx.x % WARP;
-  const float sum = add_up_parts<Sum>(partial, column, columns, parts, scratch);
-  if (threadIdx.x < WARP && column < columns) dw[column] = from_float<OUT>(sum);
+  const int place = blockIdx.x * ADDED + threadIdx.x % ADDED, column = kept_column<THREADS, WIDTH>(place);
+  const bool found = column < columns;
+  const float sum = add_up_kept<Sum, ADDED, PLACES>(partial, place, found ? parts : 0, scratch);
+  if (found && threadIdx.x < ADDED) dw[column] = from_float<OUT>(sum);
 }

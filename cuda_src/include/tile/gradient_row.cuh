@@ -234,3 +234,60 @@ __device__ __forceinline__ void add_up_groups(typename Op::Value (&sums)[COUNT],
       for (int i = 0; i < COUNT; ++i) sums[i] = scratch.of[i * MEMBERS + threadIdx.x];
   }
 }
+
+// sums of columns as they move to and from memory
+template <class Value>
+using SumBits = Vector<unsigned, sizeof(Value) / sizeof(unsigned)>;
+
+// stores what a thread has of COUNT columns: those of the vectors of WIDTH elements with the numbers
+// `member`, member + MEMBERS, ... of `columns`. the sums of neighbouring members lie beside each other, so
+// that a warp stores whole lines
+template <int MEMBERS, int WIDTH, class Value, int COUNT>
+__device__ __forceinline__ void keep_sums(Value* partial, const Value (&sums)[COUNT], int member,
+                                          int columns) {
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+    if ((i / WIDTH * MEMBERS + member) * WIDTH < columns)
+      *reinterpret_cast<SumBits<Value>*>(&partial[i * MEMBERS + member]) =
+          reinterpret_cast<const SumBits<Value>&>(sums[i]);
+}
+
+// the column whose sum lies at a place there
+template <int MEMBERS, int WIDTH>
+__device__ __forceinline__ int kept_column(int place) {
+  const int i = place / MEMBERS;
+  return (i / WIDTH * MEMBERS + place % MEMBERS) * WIDTH + i % WIDTH;
+}
+
+// what the first `parts` of PLACES sums each have at a place for each of TOGETHER neighbouring threads, a
+// power of two of lanes, added up: in the first TOGETHER threads. by all BLOCK threads, which share the
+// parts, and load several at once. parts are 0 where nothing is kept
+template <class Op, int TOGETHER, int PLACES, int BLOCK>
+__device__ __forceinline__ typename Op::Value add_up_kept(const typename Op::Value* partial, int place,
+                                                          int parts, typename Op::Value (&scratch)[BLOCK]) {
+  using Value = typename Op::Value;
+  constexpr int AT_ONCE = 8, STEP = BLOCK / TOGETHER;
+  Value sum = Op::identity();
+  for (int first = threadIdx.x / TOGETHER; first < parts; first += AT_ONCE * STEP) {
+    Value found[AT_ONCE];
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+      const long long part = first + i * STEP;
+      found[i] = Op::identity();
+      if (part < parts)
+        reinterpret_cast<SumBits<Value>&>(found[i]) =
+            *reinterpret_cast<const SumBits<Value>*>(&partial[part * PLACES + place]);
+    }
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) sum = Op::combine(sum, found[i]);
+  }
+#pragma unroll
+  for (int distance = TOGETHER; distance < WARP; distance *= 2)
+    sum = Op::combine(sum, shuffle_xor(sum, distance));
+  if (threadIdx.x % WARP < TOGETHER) scratch[threadIdx.x / WARP * TOGETHER + threadIdx.x % WARP] = sum;
+  __syncthreads();
+  if (threadIdx.x < TOGETHER)
+#pragma unroll
+    for (int i = 1; i < BLOCK / WARP; ++i) sum = Op::combine(sum, scratch[i * TOGETHER + threadIdx.x]);
+  return sum;
+}

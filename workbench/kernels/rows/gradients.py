@@ -25,6 +25,13 @@ FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS":
 """As before; how often all multiprocessors are full of blocks that share the rows; threads of a block that adds up what
 they keep; whether there is room for the next row, at the cost of blocks, or only where registers are left."""
 
+FEWEST_ADDED, ADDING = 8, 512
+"""Of the columns that a block adds up: as many as one sector of memory holds sums; blocks that do so at once."""
+
+FEW_TURNS = 3
+"""Of clusters that take rows alternately: that many, or fewer, are as many in all of them, so that there are fewer
+clusters, each of which keeps sums."""
+
 SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056, "NARROWEST": 8, "UNROLL": 2}
 """As before; the least number of blocks that few rows are split into; threads of the smallest group that shares a row
 in the second kernel, and rows that a thread of it loads at once."""
@@ -192,7 +199,7 @@ def _declare_fused(operation: Operation[G]) -> None:
     gradients = problem.gradients
 
     def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-        return fused_sizes(p, size, len(gradients))
+        return with_added(p, fused_sizes(p, size, len(gradients)))
 
     @operation.stage(
         "fused",
@@ -211,18 +218,32 @@ def _declare_fused(operation: Operation[G]) -> None:
 
 
 def kept_sums(kernel: str, p: NormGradientProblem, size: Mapping[str, int], most: int, shared_bytes: int = 0) -> Plan:
-    """A kernel whose clusters, `most` of them, take rows alternately and store what they keep of the columns, and one
-    that adds that up."""
-    clusters = min(ceil_div(p.rows, size["THREADS"] // size.get("GROUP", size["THREADS"])), most)
+    """A kernel whose clusters, at most `most` of them, take rows alternately and store what they keep of the columns,
+    and one that adds that up."""
+    at_once = ceil_div(p.rows, size["THREADS"] // size.get("GROUP", size["THREADS"]))
+    turns = ceil_div(at_once, most)
+    clusters = ceil_div(at_once, turns) if turns <= FEW_TURNS else most
     blocks, block = size.get("BLOCKS", 1), (size["THREADS"], 1, 1)
     args: tuple[Argument, ...] = ("x", "w", "dy", "dx", "partial", *p.scalars())
     first = Launch(kernel, (clusters * blocks, 1, 1), block, args, shared_bytes=shared_bytes, cluster=(blocks, 1, 1))
     extent = np.int32(p.columns), np.int32(clusters)
     combine = f"{kernel.rsplit('_', 1)[0]}_combine"
-    grid = (ceil_div(p.columns, launches.WARP), 1, 1)
+    grid = (ceil_div(places(p, size), size["ADDED"]), 1, 1)
     second = Launch(combine, grid, (size["ADDERS"], 1, 1), ("partial", *p.gradients, *extent))
-    partial = Array((clusters * p.columns, len(p.gradients)), FP32, output=True)
+    partial = Array((clusters * places(p, size), len(p.gradients)), FP32, output=True)
     return Plan((first, second), scratch={"partial": partial})
+
+
+def places(p: RowProblem, size: Mapping[str, int]) -> int:
+    """For the sums of the columns that the threads of a row have, also of those behind the last column."""
+    return size.get("GROUP", size["THREADS"]) * size.get("BLOCKS", 1) * size["VECTORS"] * groups.width(p)
+
+
+def with_added(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """The same; ADDED: the columns that a block of the second kernel adds up, few where all blocks work at once so, at
+    most one a lane."""
+    few = (each for each in (FEWEST_ADDED, 2 * FEWEST_ADDED) if places(p, size) <= ADDING * each)
+    return {**size, "ADDED": next(few, launches.WARP)}
 
 
 def _declare_cluster(operation: Operation[G]) -> None:
@@ -230,7 +251,7 @@ def _declare_cluster(operation: Operation[G]) -> None:
     name, problem = operation.name, operation.problem
 
     def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-        return clustered(p, size, len(problem.gradients))
+        return with_added(p, clustered(p, size, len(problem.gradients)))
 
     @operation.stage(
         "cluster",
@@ -257,7 +278,7 @@ def _declare_prefetch(operation: Operation[G]) -> None:
     parameters = {**FETCHED, "MOST": FETCHED["MOST"] // len(problem.gradients)}
 
     def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-        return prefetch.sizes(p, size, arrays=2)
+        return with_added(p, {**size, **prefetch.sizes(p, size, arrays=2)})
 
     @operation.stage(
         "prefetch",
