@@ -163,6 +163,22 @@ def test_rows_that_are_no_whole_numbers_of_16_bytes_are_moved_8_at_a_time():
     assert _widths("rms_norm_backward", 1004, **same) == (16, 0)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("columns", [1, 47, 69, 250, 788, 1655, 2766, 5077, 5584, 8192])
+@pytest.mark.parametrize("pad", [0, 4])
+def test_threads_hold_all_of_a_narrow_row_and_whole_vectors_of_it(columns, dtype, pad):
+    problem = registry.operations()["rms_norm_backward"].problem(
+        rows=3, columns=columns, dtype=dtype, out=dtype, pad_x=pad
+    )
+    for held in (8, 16):
+        size = gradients.narrow(problem, 256, held)
+        group, step = size["GROUP"], gradients.width(problem, size)
+        assert groups.even(step, problem.columns, problem.ldx, problem.ldy) and step * problem.widest <= 16
+        assert 0 <= group * size["VECTORS"] * step - columns < group * step
+        assert size["VECTORS"] * step <= max(held, 16)
+        assert size["THREADS"] == (256 if group <= 32 else group)
+
+
 @pytest.mark.parametrize(("rows", "blocks"), [(7, 7), (528, 528), (529, 265), (1300, 434), (5000, 528)])
 def test_blocks_that_keep_sums_are_as_many_as_take_few_rows_each(rows, blocks):
     problem = registry.operations()["rms_norm_backward"].problem(rows=rows, columns=1024, dtype="bf16", out="bf16")

@@ -4,7 +4,7 @@
 //
 // stage 7, one cluster: the BLOCKS blocks of one cluster, or a single block, take all rows. each block adds
 // up dw and db as in stage 4, and leaves these sums in its shared memory. then each block has a share of the
-// columns, and adds up the sums of all blocks for them.
+// columns, and adds up the sums of all blocks for them. vectors are as narrow as in stage 4.
 //
 // what it gains: there is one launch instead of two. where a matrix is small, a second launch takes longer
 // than the work. nothing is stored in between. the weights are loaded together with the first row.

@@ -10,6 +10,9 @@
 //
 // if registers are left, AHEAD is set, and the next row is loaded before the present one is used.
 //
+// few rows that are not whole vectors of 16 bytes, or long, are moved in narrower ones, down to single
+// elements: neighbouring threads move neighbouring elements, and each has fewer columns.
+//
 // what it gains: x and dy are read once for all gradients.
 //
 // what limits it: device memory. the sums take registers, so where rows are long, few of them are in flight.

@@ -32,6 +32,15 @@ FEW_TURNS = 3
 """Of clusters that take rows alternately: that many, or fewer, are as many in all of them, so that there are fewer
 clusters, each of which keeps sums."""
 
+FEW_EVEN, FEW_ODD = groups.MANY, 2 * groups.MANY
+"""With fewer rows long ones are `narrow`, and those that are not whole vectors of 16 bytes."""
+
+NARROW_HELD, MOST_NARROW = 8, groups.MOST_THREADS * 16
+"""Elements of x that a thread holds of a narrow row, where more threads can be had; columns of the longest one."""
+
+NARROW_GROUPS = (2, 4, 8, 16, 32, 128, 256, 512)
+"""Threads that share a narrow row."""
+
 SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056, "NARROWEST": 8, "UNROLL": 2}
 """As before; the least number of blocks that few rows are split into; threads of the smallest group that shares a row
 in the second kernel, and rows that a thread of it loads at once."""
@@ -69,8 +78,11 @@ MOST_OF_LANES = 128
 MANY_BLOCKS = 132
 """So many have a multiprocessor each."""
 
-REGISTERS = 2**16
-"""Of a multiprocessor."""
+REGISTERS, LEAST_REGISTERS = 2**16, 40
+"""Of a multiprocessor; of a thread, however few elements it holds."""
+
+SECTOR = 32
+"""Bytes that memory moves at once."""
 
 GRADIENT_SUITE = SUITE[:4]
 """Rows and columns that are timed: those of models."""
@@ -207,10 +219,15 @@ def _declare_fused(operation: Operation[G]) -> None:
         idea="a block adds up dw in registers, row after row, so rows are read once for all gradients",
         parameters=FUSED,
         sizes=size_of,
-        supports=groups.fits(size_of, FUSED, "a block"),
+        supports=groups.fits(lambda p, size: kept(p, size, len(gradients)), FUSED, "a block"),
         edge_cases=(
             problem(rows=3, columns=8000, dtype="bf16", out="bf16"),
-            problem(rows=1500, columns=9, dtype="fp32", out="fp32"),
+            problem(rows=2100, columns=9, dtype="fp32", out="fp32"),
+            # narrow: of 2, 4 and 8 bytes
+            problem(rows=9, columns=1655, dtype="bf16", out="bf16", pad_x=3),
+            problem(rows=70, columns=334, dtype="fp16"),
+            problem(rows=3, columns=2766, dtype="fp32", out="fp32"),
+            problem(rows=2, columns=9001, dtype="fp32", out="fp32"),  # more than is narrow
         ),
     )
     def fused(p: G, size: Mapping[str, int]) -> Plan:
@@ -236,7 +253,12 @@ def kept_sums(kernel: str, p: NormGradientProblem, size: Mapping[str, int], most
 
 def places(p: RowProblem, size: Mapping[str, int]) -> int:
     """For the sums of the columns that the threads of a row have, also of those behind the last column."""
-    return size.get("GROUP", size["THREADS"]) * size.get("BLOCKS", 1) * size["VECTORS"] * groups.width(p)
+    return size.get("GROUP", size["THREADS"]) * size.get("BLOCKS", 1) * size["VECTORS"] * width(p, size)
+
+
+def width(p: RowProblem, size: Mapping[str, int]) -> int:
+    """Elements of the vectors that rows are moved by."""
+    return size.get("ROW_VECTOR_BYTES", groups.row_bytes(p)) // p.widest
 
 
 def with_added(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -313,10 +335,10 @@ def _declare_one_cluster(operation: Operation[G]) -> None:
         if p.rows * p.columns > MOST_ALONE:
             return f"{p.rows} rows of {p.columns} columns are too many for one cluster"
         size = size_of(p, ALONE)
-        held = size["GROUP"] * size["VECTORS"] * groups.width(p)
+        held = size["GROUP"] * size["VECTORS"] * width(p, size)
         if size["BLOCKS"] > 1 and 4 * sums * held > MOST_KEPT:
             return f"the sums of {p.columns} columns are more than a block keeps in shared memory"
-        return groups.fits(size_of, ALONE, "a block")(p)
+        return groups.fits(lambda p, size: kept(p, size, sums), ALONE, "a block")(p)
 
     @operation.stage(
         "one_cluster",
@@ -332,6 +354,7 @@ def _declare_one_cluster(operation: Operation[G]) -> None:
             problem(rows=1, columns=8000, dtype="bf16", out="bf16"),
             problem(rows=90, columns=100, dtype="fp32", out="fp32"),
             problem(rows=40, columns=1001, dtype="bf16", out="fp32"),
+            problem(rows=2100, columns=9, dtype="fp32", out="fp32"),
         ),
     )
     def one_cluster(p: G, size: Mapping[str, int]) -> Launch:
@@ -401,13 +424,52 @@ def fused_sizes(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, 
     long = ceil_div(p.columns, groups.width(p)) > MOST_OF_LANES
     if long and sums > 1 and p.widest == 4 and p.rows >= groups.MANY:
         return kept(p, {**size, "THREADS": 128, "VECTORS": 2, "FETCH": 1}, sums)
-    chosen = kept(p, size, sums)
-    if chosen["GROUP"] > launches.WARP or _blocks(p, chosen) >= MANY_BLOCKS:
-        return chosen
-    while chosen["THREADS"] > 2 * launches.WARP and _blocks(p, chosen) < MANY_BLOCKS:
-        chosen["THREADS"] //= 2
-    found = resident(chosen, p, sums, size.get("FETCH", 0))
-    return {**found, "RESIDENT": min(2, found["RESIDENT"])}
+    few = odd(p) or (long and p.rows < FEW_EVEN and p.columns <= MOST_NARROW)
+    chosen = narrow(p, size["THREADS"], NARROW_HELD) if few else kept(p, size, sums)
+    if chosen["GROUP"] <= launches.WARP and _blocks(p, chosen) < MANY_BLOCKS:
+        while chosen["THREADS"] > 2 * launches.WARP and _blocks(p, chosen) < MANY_BLOCKS:
+            chosen["THREADS"] //= 2
+        found = resident(chosen, p, sums, size["FETCH"])
+        return {**found, "RESIDENT": min(2, found["RESIDENT"])}
+    return narrow_resident(p, {**size, **chosen}, sums) if few else chosen
+
+
+def odd(p: RowProblem) -> bool:
+    """Whether rows are `narrow` because they are not whole vectors of 16 bytes: few that are not long."""
+    return p.rows < FEW_ODD and p.columns <= MOST_NARROW and not groups.defines(p)["EVEN"]
+
+
+def narrow(p: RowProblem, threads: int, held: int) -> dict[str, int]:
+    """GROUP threads that hold a row in VECTORS vectors each, of so few bytes that the row is whole vectors and that few
+    threads are without work: `held` elements while there are threads, in blocks of `threads` where lanes share a row.
+    Of 16 bytes that begin anywhere a thread moves each element by itself, and its neighbours do not move those beside
+    it."""
+    extents = p.columns, p.ldx, p.ldy
+    widths = [n for n in (8, 4, 2, 1) if n * p.widest <= 16 and groups.even(n, *extents)]
+    group = next((g for g in NARROW_GROUPS if g * held >= p.columns), groups.MOST_THREADS)
+
+    def elements(n: int) -> int:
+        return n * ceil_div(ceil_div(p.columns, n), group)
+
+    step = min(widths, key=lambda n: (ceil_div(elements(n), 4), -n))
+    group = max(group, SECTOR // (step * p.widest))
+    threads = group if group > launches.WARP else threads
+    shape = {"GROUP": group, "VECTORS": ceil_div(ceil_div(p.columns, step), group), "THREADS": threads}
+    return {**shape, "ROW_VECTOR_BYTES": step * p.widest, "EVEN": 1}
+
+
+def narrow_resident(p: RowProblem, chosen: Mapping[str, int], sums: int) -> dict[str, int]:
+    """With the blocks that fit on a multiprocessor; AHEAD: with the next row, where one follows and there is room. The
+    registers that a thread needs are an estimate, by what compilers made of kernels with 3 to 16 elements."""
+    threads, elements = chosen["THREADS"], chosen["VECTORS"] * width(p, chosen)
+
+    def fit(ahead: int) -> int:
+        registers = max(LEAST_REGISTERS, 14 + elements * (3 + sums + (1 + sums) * ahead))
+        return REGISTERS // (threads * 8 * ceil_div(registers, 8))
+
+    blocks = max(1, fit(chosen["FETCH"]))
+    several = p.rows > chosen["MULTIPROCESSORS"] * blocks * (threads // chosen["GROUP"])
+    return {**chosen, "RESIDENT": blocks, "AHEAD": int(several and fit(1) >= blocks)}
 
 
 def _blocks(p: RowProblem, size: Mapping[str, int]) -> int:
@@ -433,24 +495,33 @@ def alone(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
 
 
 def _alone(p: RowProblem, threads: int, vectors: int, sums: int) -> dict[str, int]:
-    chosen = kept(p, {"THREADS": threads, "VECTORS": vectors}, sums)
+    if odd(p):
+        chosen = narrow(p, threads, vectors * groups.width(p))
+    else:
+        chosen = kept(p, {"THREADS": threads, "VECTORS": vectors}, sums)
     at_once = chosen["THREADS"] // chosen["GROUP"]
     blocks = min(groups.MOST_BLOCKS, groups.power_of_two(ceil_div(p.rows, at_once)))
-    room = chosen["VECTORS"] * chosen["THREADS"] <= REGISTERS // 64
+    room = held_registers(p, chosen) * chosen["THREADS"] <= REGISTERS // 8
     return {**chosen, "BLOCKS": blocks, "AHEAD": int(room and p.rows > at_once * blocks)}
 
 
 def loads(p: RowProblem, size: Mapping[str, int]) -> int:
-    """Vectors of x that a thread of the one cluster loads."""
-    return size["VECTORS"] * ceil_div(p.rows, size["THREADS"] // size["GROUP"] * size["BLOCKS"])
+    """Vectors of x that a thread of the one cluster loads, of 16 bytes or of so many elements."""
+    vectors = ceil_div(size["VECTORS"] * width(p, size), groups.width(p))
+    return vectors * ceil_div(p.rows, size["THREADS"] // size["GROUP"] * size["BLOCKS"])
+
+
+def held_registers(p: RowProblem, size: Mapping[str, int]) -> int:
+    """Of what a thread holds of a row of x and of dy."""
+    return 2 * ceil_div(width(p, size) * p.widest, 4) * size["VECTORS"]
 
 
 def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> dict[str, int]:
     """With the blocks that fit on a multiprocessor. The registers that a thread needs are an estimate from above for
     rows of whole vectors. Those of a next row that begins anywhere take three times as many until they are shifted."""
-    of_vectors = 8 * chosen["VECTORS"]
-    of_next = of_vectors if groups.defines(p)["EVEN"] else 3 * of_vectors
-    registers = 24 + of_vectors + 2 * chosen["VECTORS"] * groups.width(p) * sums
+    of_vectors = held_registers(p, chosen)
+    of_next = of_vectors if {**groups.defines(p), **chosen}["EVEN"] else 3 * of_vectors
+    registers = 24 + of_vectors + 2 * chosen["VECTORS"] * width(p, chosen) * sums
     blocks = max(1, REGISTERS // (chosen["THREADS"] * (registers + fetch * of_next)))
     ahead = chosen["THREADS"] * blocks * (registers + of_next) <= REGISTERS
     return {**chosen, "RESIDENT": blocks, "AHEAD": int(ahead)}
@@ -458,11 +529,12 @@ def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> di
 
 def fastest(p: NormGradientProblem) -> tuple[str, ...]:
     """As measured on an H100 and an H200: one cluster where its threads load few vectors; few rows that are long are
-    split, since `fused` would store the sums of columns once for each or two of them; many that are long are fetched
-    ahead; the others are kept by blocks."""
+    split, since `fused` would store the sums of columns once for each or two of them, but not those that it takes
+    as `narrow`, which would be moved by single elements twice; many that are long are fetched ahead; the others are
+    kept by blocks."""
     small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
     small = small and not (p.rows >= groups.ENOUGH and groups.vectors(p) >= launches.WARP)  # a warp a row, or more
-    few = p.rows < groups.MANY and p.columns >= max(2048, 8 * p.rows)
+    few = p.rows < groups.MANY and p.columns >= max(2048, 8 * p.rows) and not odd(p)
     single = len(p.gradients) == 1 and p.in_type.itemsize == 4
     fetched = p.rows >= groups.MANY and p.columns * p.in_type.itemsize >= WORTH_FETCHING * (4 if single else 1)
     return (
