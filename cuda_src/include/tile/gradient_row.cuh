@@ -246,10 +246,10 @@ template <int MEMBERS, int WIDTH, class Value, int COUNT>
 __device__ __forceinline__ void keep_sums(Value* partial, const Value (&sums)[COUNT], int member,
                                           int columns) {
 #pragma unroll
-  for (int i = 0; i < COUNT; ++i)
-    if ((i / WIDTH * MEMBERS + member) * WIDTH < columns)
-      *reinterpret_cast<SumBits<Value>*>(&partial[i * MEMBERS + member]) =
-          reinterpret_cast<const SumBits<Value>&>(sums[i]);
+  for (int own = 0; own < COUNT; ++own)
+    if ((own / WIDTH * MEMBERS + member) * WIDTH < columns)
+      *reinterpret_cast<SumBits<Value>*>(&partial[own * MEMBERS + member]) =
+          reinterpret_cast<const SumBits<Value>&>(sums[own]);
 }
 
 // the column whose sum lies at a place there
