@@ -32,8 +32,9 @@ FEW_TURNS = 3
 """Of clusters that take rows alternately: that many, or fewer, are as many in all of them, so that there are fewer
 clusters, each of which keeps sums."""
 
-FEW_EVEN, FEW_ODD = groups.MANY, 2 * groups.MANY
-"""With fewer rows long ones are `narrow`, and those that are not whole vectors of 16 bytes."""
+FEW_EVEN = groups.MANY
+"""With fewer rows long ones are `narrow`, though they are whole vectors of 16 bytes: layer norm's gradients of
+25584x2632 take 224 us as they are, and 277 so (H200)."""
 
 NARROW_HELD, MOST_NARROW = 8, groups.MOST_THREADS * 16
 """Elements of x that a thread holds of a narrow row, where more threads can be had; columns of the longest one."""
@@ -59,6 +60,11 @@ MOST_FETCHED = 32
 
 WORTH_FETCHING = 2**13
 """Bytes of a row from which on it is fetched ahead; four times as many where there is one sum of a column, of fp32."""
+
+WORTH_SPLITTING = 2**16
+"""Bytes of a row, by the sums of a column, from which on it is split, however many rows there are: layer norm's
+gradients of 4853x19888 took 745 us fetched ahead by clusters of eight blocks, and 383 split; RMS norm's 214 and 317,
+but 443 and 343 at 2048x65536 (H200)."""
 
 ALONE = {"THREADS": 512, "VECTORS": 4, "MOST": 4}
 """Of the one cluster that takes all rows: threads of its largest block; as `HELD`."""
@@ -435,8 +441,9 @@ def fused_sizes(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, 
 
 
 def odd(p: RowProblem) -> bool:
-    """Whether rows are `narrow` because they are not whole vectors of 16 bytes: few that are not long."""
-    return p.rows < FEW_ODD and p.columns <= MOST_NARROW and not groups.defines(p)["EVEN"]
+    """Whether rows are `narrow` because they are not whole vectors of 16 bytes: 11720x3492 takes 146 us so, and 228
+    otherwise, 69928x215 47 and 95 (layer norm, H200)."""
+    return p.columns <= MOST_NARROW and not groups.defines(p)["EVEN"]
 
 
 def narrow(p: RowProblem, threads: int, held: int) -> dict[str, int]:
@@ -528,15 +535,18 @@ def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> di
 
 
 def fastest(p: NormGradientProblem) -> tuple[str, ...]:
-    """As measured on an H100 and an H200: one cluster where its threads load few vectors; few rows that are long are
-    split, since `fused` would store the sums of columns once for each or two of them, but not those that it takes
-    as `narrow`, which would be moved by single elements twice; many that are long are fetched ahead; the others are
-    kept by blocks."""
+    """As measured on an H100 and an H200: one cluster where its threads load few vectors; rows that are long and too
+    few for `fused` to fill the device are split, and more of them that it does not take as `narrow`, since it would
+    store the sums of columns once for each or two of them; many that are long are fetched ahead, unless many blocks
+    would have to share each; the others are kept by blocks."""
     small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
     small = small and not (p.rows >= groups.ENOUGH and groups.vectors(p) >= launches.WARP)  # a warp a row, or more
-    few = p.rows < groups.MANY and p.columns >= max(2048, 8 * p.rows) and not odd(p)
+    most = MANY_BLOCKS if p.columns <= MOST_NARROW else groups.MANY
+    few = p.rows < most and p.columns >= max(2048, 8 * p.rows) and not odd(p)
     single = len(p.gradients) == 1 and p.in_type.itemsize == 4
-    fetched = p.rows >= groups.MANY and p.columns * p.in_type.itemsize >= WORTH_FETCHING * (4 if single else 1)
+    row = p.columns * p.in_type.itemsize
+    fetched = p.rows >= groups.MANY and row >= WORTH_FETCHING * (4 if single else 1)
+    few = few or (fetched and row > WORTH_SPLITTING // len(p.gradients))
     return (
         *(("one_cluster",) if small else ()),
         *(("split_rows",) if few else ()),
