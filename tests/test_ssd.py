@@ -273,6 +273,21 @@ def test_an_invariant_allows_what_related_inputs_make_a_right_kernel_err_by(name
     assert broken_invariant(stage, open_device("emulator"), case, after) is None
 
 
+def test_four_times_the_inputs_may_round_what_underflows_to_a_neighbour():
+    size = {"heads": 12, "length": 192, "headdim": 64, "dstate": 64, "group": 12}
+    problem = SsdProblem(**size, decays=Decays.RESETS, pad_bc=8, seed=202, distribution="subnormal")
+    (stage,) = (stage for stage in SSD.stages if stage.name == "specialised")
+    case = Case.of(problem)
+    after = harness.solve(stage, open_device("emulator"), case)
+    (linear,) = (i for i in problem.invariants() if "four times" in i.name)
+    related = dataclasses.replace(case, inputs=linear.related(case.inputs))
+    found = case.answers(after)
+    other = related.answers(harness.solve(stage, open_device("emulator"), related))
+    assert (np.abs(4 * found["y"] - other["y"]) >= np.finfo(np.float32).smallest_normal).any()
+    assert linear.holds(found, other, case.bound)
+    assert not linear.holds(found, {**other, "y": other["y"] * (1 + 2.0**-7)}, case.bound)
+
+
 def test_what_is_not_finite_reaches_later_places_and_no_other_head():
     problem = SsdProblem(heads=2, length=200, headdim=8, dstate=16)
     x = problem.inputs()["x"].copy()
