@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...model.dtypes import FP32
 from ...model.launch import MULTIPROCESSORS, ceil_div
-from .few import Few
+from .few import MOST_ROWS, Few
 from .problem import GemmProblem, tensor_maps
 
 STREAMED_N = 64
@@ -34,12 +34,15 @@ def _fastest_single(p: GemmProblem) -> str:
     At 808x13480x1 `vectorized` took 18 where `warp_tiles` took 29. What has few products goes to `warp_parallel`. Rows
     that no tensor map takes are shifted where copies would take a good part of the time. But for few vectors these are
     not: 82 at 4224x3x13559, where no other stage took less than 180, and 67 at 16x5001x4097, where `shifted_pipeline`
-    took 77 (H200).
+    took 77. A B whose rows lie along n goes to `thread_columns`: 27 at 1x6395x853 in `shifted_pipeline`, cuBLAS 14
+    (H200).
     """
     if p.m * p.n * p.k <= 2**17:
         return "warp_parallel"
     if min(p.m, p.n) <= NARROW and (Few.of(p).along_k or not tensor_maps(p)):
         return "few_vectors"
+    if p.m <= MOST_ROWS and p.layout == "nn":
+        return "thread_columns"
     if p.k <= 12 and p.ldc % 4:
         return "short_k"
     if p.k <= 32:

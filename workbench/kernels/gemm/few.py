@@ -14,6 +14,9 @@ from .tiling import CLUSTERS
 MOST_IN_CLUSTER = 8
 """Blocks that a cluster may have on every device."""
 
+MOST_ROWS = 8
+"""Rows of A that a thread of `thread_columns` has sums of."""
+
 
 @dataclass(frozen=True)
 class Few:

@@ -9,7 +9,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Argument, Launch, Plan, ceil_div
-from .few import MOST_IN_CLUSTER, Few, at_once, line_groups, sharing, vectors_of
+from .few import MOST_IN_CLUSTER, MOST_ROWS, Few, at_once, line_groups, sharing, vectors_of
 from .operation import GEMM
 from .problem import GemmProblem
 
@@ -64,10 +64,6 @@ def one_vector(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     sizes = (few.lines, p.k, few.stride, few.c_line, blocks, ceil_div(vectors_of(p, few)[0], blocks))
     arguments: tuple[Argument, ...] = (few.large, vector, "C", *handed, *(np.int32(x) for x in sizes))
     return Plan((*launches, Launch("gemm_one_vector", grid, (threads, 1, 1), arguments)), scratch)
-
-
-MOST_ROWS = 8
-"""Rows of A that a thread of `thread_columns` has sums of."""
 
 
 def _few_rows(p: GemmProblem) -> str | None:
