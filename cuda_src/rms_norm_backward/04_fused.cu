@@ -10,8 +10,8 @@
 //
 // if registers are left, AHEAD is set, and the next row is loaded before the present one is used.
 //
-// few rows that are not whole vectors of 16 bytes, or long, are moved in narrower ones, down to single
-// elements: neighbouring threads move neighbouring elements, and each has fewer columns.
+// rows that are not whole vectors of 16 bytes, and few that are long, are moved in narrower ones, down to
+// single elements: neighbouring threads move neighbouring elements, and each has fewer columns.
 //
 // what it gains: x and dy are read once for all gradients.
 //

@@ -61,10 +61,10 @@ MOST_FETCHED = 32
 WORTH_FETCHING = 2**13
 """Bytes of a row from which on it is fetched ahead; four times as many where there is one sum of a column, of fp32."""
 
-WORTH_SPLITTING = 2**16
-"""Bytes of a row, by the sums of a column, from which on it is split, however many rows there are: layer norm's
-gradients of 4853x19888 took 745 us fetched ahead by clusters of eight blocks, and 383 split; RMS norm's 214 and 317,
-but 443 and 343 at 2048x65536 (H200)."""
+MOST_AHEAD = 2**15
+"""Columns of a row, by the sums of a column, up to which at most two blocks share it as they fetch rows ahead. Longer
+ones are split, however many rows there are: layer norm's gradients of 4853x19888 took 745 us fetched ahead by clusters
+of four blocks, and 383 split; RMS norm's, by two blocks, 214 and 317, but 443 and 343 at 2048x65536 (H200)."""
 
 ALONE = {"THREADS": 512, "VECTORS": 4, "MOST": 4}
 """Of the one cluster that takes all rows: threads of its largest block; as `HELD`."""
@@ -541,12 +541,12 @@ def fastest(p: NormGradientProblem) -> tuple[str, ...]:
     would have to share each; the others are kept by blocks."""
     small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
     small = small and not (p.rows >= groups.ENOUGH and groups.vectors(p) >= launches.WARP)  # a warp a row, or more
-    most = MANY_BLOCKS if p.columns <= MOST_NARROW else groups.MANY
+    row = p.columns * p.in_type.itemsize
+    most = MANY_BLOCKS if row <= WORTH_FETCHING else groups.MANY
     few = p.rows < most and p.columns >= max(2048, 8 * p.rows) and not odd(p)
     single = len(p.gradients) == 1 and p.in_type.itemsize == 4
-    row = p.columns * p.in_type.itemsize
     fetched = p.rows >= groups.MANY and row >= WORTH_FETCHING * (4 if single else 1)
-    few = few or (fetched and row > WORTH_SPLITTING // len(p.gradients))
+    few = few or (fetched and p.columns > MOST_AHEAD // len(p.gradients))
     return (
         *(("one_cluster",) if small else ()),
         *(("split_rows",) if few else ()),
