@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...model.arrays import Array
-from ...model.dtypes import FP32, dtype_of
+from ...model.dtypes import dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from . import tiling
-from .operation import DEEP, GEMM, ODD_C, scalars, tiles
+from .operation import DEEP, GEMM, ODD_C, left_for_the_last, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, half_only, tensor_maps
 
 _ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
@@ -239,6 +238,6 @@ def last_block(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     parts, elements = size["PARTS"], size["BLOCK_M"] * size["BLOCK_N"]
     arrays = ("A", "B", "C", "partial", "counters")
     launch = _small_launch(p, size, "gemm_last_block", size["SPLIT"] * parts, arrays)
-    partial = Array((launch.grid[0] // size["SPLIT"], elements), FP32, output=True)
-    counters = Array((launch.grid[0] // parts,), FP32, output=True, zero=True)  # 4 bytes each
-    return Plan((launch,), scratch={"partial": partial, "counters": counters})
+    blocks = launch.grid[0]
+    scratch, _ = left_for_the_last(True, (blocks // size["SPLIT"], elements), (blocks // parts,))
+    return Plan((launch,), scratch)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...model.arrays import Array
-from ...model.dtypes import dtype_of
+from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
@@ -56,6 +56,17 @@ def tiles(p: GemmProblem, block_m: int, block_n: int) -> tuple[int, int, int]:
 
 GROUPS = (1, 2, 4, 8, 16, 32)
 """Rows of tiles that may be walked together."""
+
+
+def left_for_the_last(
+    shared: bool, partial: tuple[int, int], counters: tuple[int, ...]
+) -> tuple[dict[str, Array], tuple[str, str]]:
+    """Scratch in which blocks that share a result leave parts for the last of them: sums, and counters that are zero.
+    And what a kernel is given for them: where nothing is shared any address will do."""
+    if not shared:
+        return {}, ("C", "C")
+    counted = Array(counters, FP32, output=True, zero=True)  # 4 bytes each
+    return {"partial": Array(partial, FP32, output=True), "counters": counted}, ("partial", "counters")
 
 
 def _realign(p: GemmProblem, name: str) -> tuple[Launch, Array]:

@@ -13,7 +13,7 @@ from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import NARROW
-from .operation import GEMM, GROUPS, ODD_C, realigned_plan, scalars, tiles
+from .operation import GEMM, GROUPS, ODD_C, left_for_the_last, realigned_plan, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps, unmapped
 
 
@@ -356,15 +356,11 @@ def _fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     return {**tile, "SPLIT": split, "CLUSTERS": clusters, "PIECE_C": piece}
 
 
-def _parted(p: GemmProblem, size: Mapping[str, int]) -> tuple[int, dict[str, Array]]:
+def _parted(p: GemmProblem, size: Mapping[str, int]) -> tuple[int, dict[str, Array], tuple[str, str]]:
     """Blocks of `fitted_pipeline`, and what clusters that share tiles leave for each other."""
     m, n, split, clusters = (size[name] for name in ("BLOCK_M", "BLOCK_N", "SPLIT", "CLUSTERS"))
     tiles = ceil_div(p.m, m) * ceil_div(p.n, n)
-    if clusters == 1:
-        return tiles * split, {}
-    counters = Array((tiles, split), FP32, output=True, zero=True)  # 4 bytes each
-    partial = Array((tiles * clusters, m * n), FP32, output=True)
-    return tiles * split * clusters, {"partial": partial, "counters": counters}
+    return tiles * split * clusters, *left_for_the_last(clusters > 1, (tiles * clusters, m * n), (tiles, split))
 
 
 @GEMM.stage(
@@ -385,7 +381,7 @@ def _parted(p: GemmProblem, size: Mapping[str, int]) -> tuple[int, dict[str, Arr
 )
 def fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     m, n, k, split = size["BLOCK_M"], size["BLOCK_N"], tiling.FITTED_K, size["SPLIT"]
-    blocks, scratch = _parted(p, size)
+    blocks, scratch, handed = _parted(p, size)
 
     def product(a: str, b: str) -> Launch:
         return Launch(
@@ -396,7 +392,7 @@ def fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
                 TensorMap(a, box=(m, k)),
                 TensorMap(b, box=(n, k)) if p.layout == "nt" else TensorMap(b, box=(k, n), swizzle=0),
                 "C",
-                *(tuple(scratch) or ("C", "C")),  # where nothing is left for others any address will do
+                *handed,
                 *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
             ),
             shared_bytes=tiling.spread(blocks, split, tiling.HALF_BYTES),
@@ -432,12 +428,12 @@ def _shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]
 )
 def shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     split = size["SPLIT"]
-    blocks, scratch = _parted(p, size)
+    blocks, scratch, handed = _parted(p, size)
     launch = Launch(
         "gemm_shifted_pipeline",
         (blocks, 1, 1),
         (256, 1, 1),
-        ("A", "B", "C", *(tuple(scratch) or ("C", "C")), *scalars(p)),
+        ("A", "B", "C", *handed, *scalars(p)),
         shared_bytes=tiling.spread(blocks, split, tiling.HALF_BYTES),
         cluster=(split, 1, 1),
     )

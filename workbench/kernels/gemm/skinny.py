@@ -10,7 +10,7 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from .few import MOST_IN_CLUSTER, MOST_ROWS, Few, at_once, line_groups, sharing, vectors_of
-from .operation import GEMM
+from .operation import GEMM, left_for_the_last
 from .problem import GemmProblem
 
 
@@ -48,11 +48,7 @@ def _one_vector(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 def one_vector(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     few, chosen = Few.of(p), line_groups(p, size)
     blocks, threads = chosen["BLOCKS"], chosen["THREADS"]
-    scratch: dict[str, Array] = {}
-    if blocks > 1:
-        counters = Array((few.lines,), FP32, output=True, zero=True)  # 4 bytes each
-        scratch = {"partial": Array((few.lines, blocks), FP32, output=True), "counters": counters}
-    handed = tuple(scratch) or ("C", "C")  # where nothing is handed over any address will do
+    scratch, handed = left_for_the_last(blocks > 1, (few.lines, blocks), (few.lines,))
     launches, vector = [], few.other
     if few.x_k != 1:
         vector = "gathered"

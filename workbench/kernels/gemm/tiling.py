@@ -57,7 +57,7 @@ HALF_BYTES = 113 * 1024
 FITTED_K = 32
 """k of a k-tile of `fitted_pipeline`."""
 
-PAIRS, LEAST_PARTED, MOST_PARTED = range(2, 17), 6, 4 * 264
+PAIRS, LEAST_PARTED, MOST_PARTED = range(2, 17), 6, 4 * 2 * MULTIPROCESSORS
 """How many pairs of blocks may share a tile of `fitted_pipeline`, k-tiles of each of their blocks at least, and so many
 blocks at most: four rounds of those that run at once."""
 
