@@ -337,7 +337,7 @@ BROKEN = {
         ("halo", "channel < c.group_channels && c.inside(down, right)", "channel < c.group_channels", "out_of_bounds"),
         ("halo", "      cp_async_wait<STAGES - 2>();\n", "", "in_flight"),
         ("halo", "      __syncthreads();  // these filters", "      // these filters", "race"),
-        ("split_k", "      named_sync<roles::CONSUMER_THREADS>(NAME);  // all have", "      // all have", "race"),
+        ("split_k", "  named_sync<THREADS>(NAME);  // all have", "  // all have", "race"),
         ("im2col_tma", "      consumed.release_previous();\n", "", "deadlock"),
         ("im2col_tma", "      wgmma_wait<0>();\n", "", "accumulator_in_flight"),
         ("im2col_tma", "          turn ^= 1;\n", "", "in_flight"),
@@ -348,15 +348,16 @@ BROKEN = {
 )
 def test_a_hazard_or_fault_of_a_kernel_is_named(name, right, broken, verdict):
     stage = _stage(name)
-    source = stage.path.read_text()
-    assert source.count(right) == 1
-    folder = stage.path.parent
-    headers = source.replace('"../', f'"{folder.parent}/')
+    source, folder = stage.path.read_text(), stage.path.parent
     for header in folder.glob("*.cuh"):
-        headers = headers.replace(f'"{header.name}', f'"{header}')
+        text = header.read_text()
+        put = text.replace("#pragma once", "") if right in text and right not in source else f'#include "{header}"'
+        source = source.replace(f'#include "{header.name}"', put)
+    assert source.count(right) == 1
+    source = source.replace('"../', f'"{folder.parent}/')
     size = {"images": 4, "height": 9, "width": 9, "channels": 136, "filters": 16, "bias": True}
     problem = Conv2dProblem(**size | BROKEN.get(name, {}))
-    outcome = workbench.verify(stage, code=headers.replace(right, broken), device="emulator", problem=problem)
+    outcome = workbench.verify(stage, code=source.replace(right, broken), device="emulator", problem=problem)
     assert outcome.run.stages[0].verification.verdict == verdict
 
 

@@ -19,18 +19,14 @@
 // what limits it: products are wasted on the rows behind the last pixel. a wgmma with few columns reads more
 // of shared memory for the same work. channels that are no multiple of 16 still end within a box.
 
-#include "../convolution.cuh"
 #include "epilogue/staging.cuh"
 #include "pipeline/load_compute_epilogue.cuh"
-#include "ptx/flag.cuh"
-#include "ptx/named_barrier.cuh"
 #include "ptx/tma_im2col.cuh"
 #include "ptx/tma_ranks.cuh"
 #include "ptx/wgmma_all.cuh"
+#include "shared_tiles.cuh"
 #include "tile/k_tile.cuh"
-#include "tile/vector.cuh"
 
-constexpr int BLOCK_K = KTile<IN>::DEPTH;
 constexpr int ALL = (BLOCK_M + WGMMA_M - 1) / WGMMA_M;  // bands of 64 windows
 constexpr int CONSUMERS = ALL == 3 ? 3 : 2;
 constexpr int BANDS = (ALL + CONSUMERS - 1) / CONSUMERS;  // that a consumer multiplies
@@ -52,16 +48,6 @@ static_assert(SKIPPED * WGMMA_K < BLOCK_K, "the last k-tile of a tap has channel
 static_assert(BLOCK_M <= 2 * WGMMA_M || BLOCK_N <= 176,
               "a thread has no registers for so many sums: take 128 x 256 or 256 x 176 at most");
 
-struct Operands {
-  const TensorMap &x, &f;
-  Rows<IN> rows;  // of y: a pixel each
-  const IN* bias;
-  const Convolution& c;
-  float* partial;
-  unsigned* counters;
-  int splits;
-};
-
 struct FlexibleTiles {
   using roles = Roles<CONSUMERS>;
   using globals = Operands;
@@ -76,30 +62,13 @@ struct FlexibleTiles {
   static constexpr int PIPELINE_STAGES =
       stages_that_fit(roles::SHARED_BYTES, sizeof(input_block), sizeof(shared_block));
   using ring = Pipeline<PIPELINE_STAGES, roles::CONSUMER_WARPS>;
-  struct work_tile {
-    int iterations, channel_tiles;
-    int number, split, first;  // of the tile; of the block among those that share it; of its k-tiles
-    OutputTile at;
-    Convolution::Window window;  // of the first pixel
-  };
+  using work_tile = TilePart;
   struct accumulators {
     float sum[BANDS][BLOCK_N / 2];
   };
 
-  // every so many-th part of a tile
   static __device__ __forceinline__ bool schedule(const globals& g, work_tile& tile, int number) {
-    const long long mine = blockIdx.x + static_cast<long long>(number) * gridDim.x;
-    const int across = (g.c.group_filters + BLOCK_N - 1) / BLOCK_N;
-    const int down = (g.c.pixels + BLOCK_M - 1) / BLOCK_M;
-    if (mine >= static_cast<long long>(down) * across * g.c.groups() * g.splits) return false;
-    tile.channel_tiles = (g.c.group_channels + BLOCK_K - 1) / BLOCK_K;
-    const int all = g.c.taps_y * g.c.taps_x * tile.channel_tiles;
-    tile.number = mine / g.splits, tile.split = mine % g.splits;
-    tile.first = static_cast<long long>(all) * tile.split / g.splits;
-    tile.iterations = static_cast<long long>(all) * (tile.split + 1) / g.splits - tile.first;
-    tile.at = OutputTile::numbered(g.c, tile.number, BLOCK_M, BLOCK_N);
-    tile.window = g.c.window(tile.at.pixel);
-    return true;
+    return tile.take(g, number);
   }
 
   // of a k-tile, by how many of its tap come before it
@@ -161,57 +130,12 @@ struct FlexibleTiles {
       wgmma_wait<1>();
     }
 
-    // bias and activation of what a thread holds in WIDTH columns
-    __device__ __forceinline__ void complete(float* sum, int filter) {
-      if (ACTIVATION == IDENTITY && !g.bias) return;
-      const int lane = threadIdx.x % roles::LANES;
-#pragma unroll
-      for (int i = 0; i < WIDTH / 2; i += 4)  // 8 columns, in rows lane / 4 and lane / 4 + 8
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int at = filter + i * 2 + lane % 4 * 2 + e;
-          const float added = g.bias && at < g.c.filters ? to_float(g.bias[at]) : 0.f;
-          sum[i + e] = activate<ACTIVATION>(sum[i + e] + added);
-          sum[i + 2 + e] = activate<ACTIVATION>(sum[i + 2 + e] + added);
-        }
-    }
-
-    // leaves the sums of a tile in memory, and returns true in the last of the blocks that share it, with all
-    // of them added up
-    __device__ __forceinline__ bool add_up(const work_tile& tile, accumulators& sums) {
-      constexpr int FOURS = BANDS * BLOCK_N / 2 / 4, NAME = 1, WHOLE = ROWS * BLOCK_N;
-      constexpr int STEP = roles::CONSUMER_THREADS * 4;  // threads side by side store four sums each
-      const int thread = threadIdx.x - WARPGROUP;
-      float (&mine)[FOURS][4] = reinterpret_cast<float (&)[FOURS][4]>(sums.sum);
-      float* const first = g.partial + static_cast<long long>(tile.number) * g.splits * WHOLE + thread * 4;
-      float* const own = first + static_cast<long long>(tile.split) * WHOLE;
-#pragma unroll
-      for (int i = 0; i < FOURS; ++i)
-        store_vector(own + i * STEP, Vector<float, 4>{mine[i][0], mine[i][1], mine[i][2], mine[i][3]});
-      named_sync<roles::CONSUMER_THREADS>(NAME);  // all have stored before one counts for them
-      if (thread == 0) shared.last = count_to_last(g.counters + tile.number, g.splits);
-      named_sync<roles::CONSUMER_THREADS>(NAME);
-      if (!shared.last) return false;
-#pragma unroll
-      for (int i = 0; i < FOURS; ++i)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) mine[i][e] = 0.f;
-      for (int other = 0; other < g.splits; ++other)
-#pragma unroll
-        for (int i = 0; i < FOURS; ++i) {
-          const auto found = load_vector<4>(first + static_cast<long long>(other) * WHOLE + i * STEP);
-#pragma unroll
-          for (int e = 0; e < 4; ++e) mine[i][e] += found.x[e];
-        }
-      return true;
-    }
-
     // a warp, 16 rows of each band
     __device__ __forceinline__ void epilogue(const work_tile& tile, accumulators& sums,
                                              Consumed<ring>& consumed) {
       wgmma_wait<0>();
       consumed.release_last();
-      if (g.splits > 1 && !add_up(tile, sums)) return;
+      if (g.splits > 1 && !add_up<roles::CONSUMER_THREADS>(g, tile, sums.sum, shared.last)) return;
       auto& buffers = shared.y[roles::warp_of_all()];
       const int first = roles::consumer() * BANDS * WGMMA_M + roles::warp() * WARP_ROWS;
       const int filter = tile.at.group * g.c.group_filters + tile.at.filter;
@@ -222,7 +146,7 @@ struct FlexibleTiles {
 #pragma unroll
         for (int n = 0; n < BLOCK_N; n += WIDTH) {
           if (tile.at.filter + n >= g.c.group_filters) break;  // of another group
-          complete(&sums.sum[band][n / 2], filter + n);
+          complete<WIDTH>(g, &sums.sum[band][n / 2], filter + n);
           Columns::store<BUFFERS>(g.rows, buffers[turn], &sums.sum[band][n / 2], tile.at.pixel + row,
                                   filter + n);
           turn ^= 1;
