@@ -19,6 +19,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/mma.cuh"
 #include "tile/convert.cuh"
+#include "tile/row.cuh"
 #include "tile/vector.cuh"
 #include "tile/warp.cuh"
 
@@ -45,11 +46,6 @@ struct Lane {
   int line = threadIdx.x % WARP / 4, k = threadIdx.x % 4;
 };
 
-// elements from the last multiple of 16 bytes to here
-__device__ __forceinline__ int behind_vector(const IN* here) {
-  return reinterpret_cast<size_t>(here) % VECTOR_BYTES / sizeof(IN);
-}
-
 // WIDTH chunks of S: of as many lines with ALONG_K, else of as many k
 struct Square {
   Chunk chunk[WIDTH];
@@ -65,7 +61,7 @@ struct Square {
       else
         from += static_cast<long long>(k0 + lane.k * WIDTH + i) * lds + line0 + lane.line * WIDTH;
       if constexpr (MOVES_X)
-        chunk[i] = load_vector<WIDTH>(from - behind_vector(from));
+        chunk[i] = load_vector<WIDTH>(from - row_head<WIDTH>(from));
       else if constexpr (!S_ALIGNED)
         chunk[i] = load_vector_anywhere<WIDTH>(from);
       else if constexpr (READ_ONCE)
@@ -270,7 +266,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, RE
   const IN* const own_x = x + static_cast<long long>(vector0) * x_vector;
   const int own_vectors = vectors - vector0;
 
-  const int moved = MOVES_X ? behind_vector(S + static_cast<long long>(line0 + Lane().line) * lds) : 0;
+  const int moved = MOVES_X ? row_head<WIDTH>(S + static_cast<long long>(line0 + Lane().line) * lds) : 0;
 
   const int steps = (K + (MOVES_X ? WIDTH - 1 : 0) + K_STEP - 1) / K_STEP;
   const int first = static_cast<int>(static_cast<long long>(steps) * rank / SPLIT);

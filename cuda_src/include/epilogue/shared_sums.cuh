@@ -3,6 +3,7 @@
 #pragma once
 #include "ptx/cluster.cuh"
 #include "tile/convert.cuh"
+#include "tile/row.cuh"
 #include "tile/vector.cuh"
 
 // adds up `sums` of all RANKS blocks
@@ -56,14 +57,8 @@ __device__ __forceinline__ void store_shared_sums(const float* sums, int rank, O
   if constexpr (RANKS > 1) cluster_sync();  // the others have read what is here
 }
 
-// how many elements behind a multiple of 16 bytes a row begins
-template <class Out>
-__device__ __forceinline__ int behind_vector(const Out* row) {
-  return reinterpret_cast<size_t>(row) % VECTOR_BYTES / sizeof(Out);
-}
-
-// as store_shared_sums, of rows that begin anywhere: the sums of a row begin behind_vector(row) further on.
-// so 16 bytes of C are whole vectors of sums, and what is left at the two ends of a row are single elements
+// as store_shared_sums, of rows that begin anywhere: the sums of a row begin row_head(row) further on. so
+// 16 bytes of C are whole vectors of sums, and what is left at the two ends of a row are single elements
 template <int RANKS, int ROWS, int COLUMNS, int PITCH, int THREADS, class Out>
 __device__ __forceinline__ void store_moved_sums(const float* sums, int rank, Out* to, int ldc, int rows,
                                                  int columns) {
@@ -78,7 +73,7 @@ __device__ __forceinline__ void store_moved_sums(const float* sums, int rank, Ou
   for (int i = first; i < ROWS * ROW_CHUNKS; i += RANKS * THREADS) {
     const int row = i / ROW_CHUNKS, chunk = i % ROW_CHUNKS * CHUNK;
     Out* const row_of_c = to + static_cast<long long>(row) * ldc;
-    const int column = chunk - behind_vector(row_of_c);
+    const int column = chunk - row_head<CHUNK>(row_of_c);
     if (row >= rows || column < 0 || column + CHUNK > valid) continue;
     Vector<Out, CHUNK> out;
 #pragma unroll
@@ -94,7 +89,7 @@ __device__ __forceinline__ void store_moved_sums(const float* sums, int rank, Ou
   for (int i = first; i < ROWS * ENDS; i += RANKS * THREADS) {
     const int row = i / ENDS, end = i % ENDS;
     Out* const row_of_c = to + static_cast<long long>(row) * ldc;
-    const int behind = behind_vector(row_of_c), before = min((CHUNK - behind) % CHUNK, valid);
+    const int behind = row_head<CHUNK>(row_of_c), before = min((CHUNK - behind) % CHUNK, valid);
     const int left = (behind + valid) % CHUNK, column = end < CHUNK ? end : valid - left + end - CHUNK;
     if (row >= rows || (end < CHUNK ? column >= before : column < before || column >= valid)) continue;
     row_of_c[column] = from_float<Out>(total_of<RANKS, 1>(sums + row * PITCH + behind + column).x[0]);
@@ -109,14 +104,15 @@ __device__ __forceinline__ void store_fragments(float* sums, const float (&sum)[
                                                 int rank, Out* to, int ldc, int rows, int columns) {
   constexpr int WARP_M = TILES_M * 16, WARP_N = TILES_N * 8, ROWS = WARPS_DOWN * WARP_M,
                 COLUMNS = WARPS_ACROSS * WARP_N;
-  constexpr int PITCH = COLUMNS + 8, THREADS = WARPS_DOWN * WARPS_ACROSS * 32;
+  constexpr int PITCH = COLUMNS + 8, THREADS = WARPS_DOWN * WARPS_ACROSS * 32,
+                CHUNK = VECTOR_BYTES / sizeof(Out);
   constexpr bool MOVED = PIECE * sizeof(Out) < 8;  // smaller pieces are too many stores
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_m = warp / WARPS_ACROSS * WARP_M, warp_n = warp % WARPS_ACROSS * WARP_N;
 #pragma unroll
   for (int i = 0; i < TILES_M * 2; ++i) {
     const int row = warp_m + i * 8 + lane / 4;
-    const int behind = MOVED ? behind_vector(to + static_cast<long long>(row) * ldc) : 0;
+    const int behind = MOVED ? row_head<CHUNK>(to + static_cast<long long>(row) * ldc) : 0;
     float* const own = sums + row * PITCH + warp_n + lane % 4 * 2 + behind;
 #pragma unroll
     for (int j = 0; j < TILES_N; ++j) {
