@@ -1,11 +1,11 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. bf16 and fp16.
 //
-// stage 6 of mma, a branch of stage 4, last block: where tiles are few and k is long, PARTS clusters of SPLIT
-// blocks share a tile. each cluster adds up its sums and leaves them in `partial`: (tiles, PARTS, BLOCK_M,
-// BLOCK_N). a block does this for a part of the rows, and counts itself in `counters`: (tiles, SPLIT), zero
-// before and after. the last block of all clusters to finish these rows adds up what the clusters have left,
-// always in the same order, and stores C.
+// stage 6 of mma, a branch of stage 4, last block: where tiles are few and k is long, CLUSTERS clusters of
+// SPLIT blocks share a tile. each cluster adds up its sums and leaves them in `partial`: (tiles, CLUSTERS,
+// BLOCK_M, BLOCK_N). a block does this for a part of the rows, and counts itself in `counters`: (tiles,
+// SPLIT), zero before and after. the last block of all clusters to finish these rows adds up what the
+// clusters have left, always in the same order, and stores C.
 //
 // what it gains: a cluster has eight blocks at most. four tiles then occupy 32 multiprocessors, and each of
 // their blocks waits for one k-tile after the other.
@@ -99,8 +99,8 @@ __device__ __forceinline__ void each_piece(int rank, int rows, int columns, Work
 
 // adds up the sums of a cluster and leaves them in memory, and, by the last block, those of all clusters.
 // `partial` and `counter` are those of the tile
-__device__ __forceinline__ void store(const float* sums, int rank, int part, float* partial, unsigned* counter,
-                                      OUT* to, int ldc, int rows, int columns) {
+__device__ __forceinline__ void store(const float* sums, int rank, int part, float* partial,
+                                      unsigned* counter, OUT* to, int ldc, int rows, int columns) {
   using Piece = Vector<float, PIECE_C>;
   const auto left_by = [&](int other, int i) {
     return partial + static_cast<long long>(other) * BLOCK_M * BLOCK_N + i * PIECE_C;
@@ -131,11 +131,11 @@ __device__ __forceinline__ void store(const float* sums, int rank, int part, flo
     cluster_sync();  // the others have read what is here, and all of this block has stored
   else
     __syncthreads();
-  if (!last_block(counter, PARTS)) return;
+  if (!last_block(counter, CLUSTERS)) return;
   each_piece(rank, rows, columns, [&](int i, int row, int column) {
     Piece total = {};
 #pragma unroll
-    for (int other = 0; other < PARTS; ++other) add(total, load_vector<PIECE_C>(left_by(other, i)));
+    for (int other = 0; other < CLUSTERS; ++other) add(total, load_vector<PIECE_C>(left_by(other, i)));
     Vector<OUT, PIECE_C> out;
 #pragma unroll
     for (int e = 0; e < PIECE_C; ++e) out.x[e] = from_float<OUT>(total.x[e]);
@@ -156,12 +156,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
   KTile* const buffer = reinterpret_cast<KTile*>(shared);
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const int tiles_n = (N + BLOCK_N - 1) / BLOCK_N, cluster = blockIdx.x / SPLIT;
-  const int part = cluster % PARTS, number = cluster / PARTS;
+  const int part = cluster % CLUSTERS, number = cluster / CLUSTERS;
   const int m0 = number / tiles_n * BLOCK_M, n0 = number % tiles_n * BLOCK_N;
   const int warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   const int rank = cluster_rank_of<SPLIT>(), all = (K + BLOCK_K - 1) / BLOCK_K;
   const int own = part * SPLIT + rank;  // of the blocks that share k
-  const int first = all * own / (PARTS * SPLIT), k_tiles = all * (own + 1) / (PARTS * SPLIT) - first;
+  const int first = all * own / (CLUSTERS * SPLIT), k_tiles = all * (own + 1) / (CLUSTERS * SPLIT) - first;
 
   decltype(KTile::a)::Held held_a;
   decltype(KTile::b)::Held held_b;
@@ -225,6 +225,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
       store_vector(sums + (warp_m + i * 8 + lane / 4) * C_PITCH + warp_n + j * MMA_N + lane % 4 * 2,
                    Vector<float, 2>{s[0], s[1]});
     }
-  store(sums, rank, part, partial + static_cast<long long>(number) * PARTS * BLOCK_M * BLOCK_N,
+  store(sums, rank, part, partial + static_cast<long long>(number) * CLUSTERS * BLOCK_M * BLOCK_N,
         counters + number * SPLIT + rank, C + static_cast<long long>(m0) * ldc + n0, ldc, M - m0, N - n0);
 }

@@ -212,7 +212,7 @@ def shifted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 def _last_block(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     (m, n, warps_m, warps_n), k, split, clusters = tiling.shared_again(p)
     shape = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "WARPS_M": warps_m, "WARPS_N": warps_n}
-    return {**_small_tiles(p, size), **shape, "SPLIT": split, "PARTS": clusters}
+    return {**_small_tiles(p, size), **shape, "SPLIT": split, "CLUSTERS": clusters}
 
 
 @GEMM.stage(
@@ -235,9 +235,9 @@ def _last_block(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     ),
 )
 def last_block(p: GemmProblem, size: Mapping[str, int]) -> Plan:
-    parts, elements = size["PARTS"], size["BLOCK_M"] * size["BLOCK_N"]
+    clusters, elements = size["CLUSTERS"], size["BLOCK_M"] * size["BLOCK_N"]
     arrays = ("A", "B", "C", "partial", "counters")
-    launch = _small_launch(p, size, "gemm_last_block", size["SPLIT"] * parts, arrays)
+    launch = _small_launch(p, size, "gemm_last_block", size["SPLIT"] * clusters, arrays)
     blocks = launch.grid[0]
-    scratch, _ = left_for_the_last(True, (blocks // size["SPLIT"], elements), (blocks // parts,))
+    scratch, _ = left_for_the_last(True, (blocks // size["SPLIT"], elements), (blocks // clusters,))
     return Plan((launch,), scratch)

@@ -140,8 +140,8 @@ def _split_tiles(p: GemmProblem, size: Sizes) -> Work:
 
 
 def _small_tiles(p: GemmProblem, size: Sizes) -> Work | None:
-    """None of `last_block` where there is one part, and it does what `small_tiles` does."""
-    if size.get("PARTS") == 1:
+    """None of `last_block` where one cluster has a tile, and it does what `small_tiles` does."""
+    if size.get("CLUSTERS") == 1:
         return None
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     shared = size["STAGES"] * 2 * ((m + n) * k + 8 * (m + n))
@@ -149,8 +149,7 @@ def _small_tiles(p: GemmProblem, size: Sizes) -> Work | None:
     least = min(size["PIECE_A"], size["PIECE_B"])
     kind = _kind(p, "elements" if least == 1 else "", _stored(p, size))
     copies = m * k // size["PIECE_A"] + n * k // size["PIECE_B"]
-    split = size["SPLIT"] * size.get("PARTS", 1)
-    return replace(_tiled(p, m, n, k, split, resident=max(1, resident), kind=kind), loaded=16 * copies)
+    return replace(_tiled(p, m, n, k, _shares(size), resident=max(1, resident), kind=kind), loaded=16 * copies)
 
 
 def _shifted_tiles(p: GemmProblem, size: Sizes) -> Work:
@@ -174,7 +173,7 @@ def _fitted_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
 
 def _shares(size: Sizes) -> int:
     """Blocks that share a tile."""
-    return size["SPLIT"] * size["CLUSTERS"]
+    return size["SPLIT"] * size.get("CLUSTERS", 1)
 
 
 def _shared_by(size: Sizes) -> str:
