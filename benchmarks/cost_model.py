@@ -58,6 +58,7 @@ SHARED: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {
     "shifted_pipeline": (BY_THREADS, tiling.FITTED),
     "fitted_tiles": ((), ()),
     "flexible_tiles": ((), ()),
+    "flexible_multicast": ((), ()),
     "realigned": ((), ()),
 }
 """Of stages with several tiles, what says how one is shared out, for each of them."""
@@ -141,14 +142,18 @@ def _sizes(name: str, problem: Any, tile: str) -> dict[str, int]:
     if tile:
         size, _, shared = tile.partition("/")
         m, n = (int(extent) for extent in size.split("x"))
-        parts, _, clusters = shared.partition("x")
         names, shapes = SHARED[name]
         each = next((shape[2:] for shape in shapes if shape[:2] == (m, n)), ())
-        sizes |= {"BLOCK_M": m, "BLOCK_N": n, "SPLIT": int(parts), **dict(zip(names, each, strict=True))}
+        sizes |= {"BLOCK_M": m, "BLOCK_N": n, **dict(zip(names, each, strict=True))}
+        parts, _, clusters = shared.partition("x")
+        if name == "flexible_multicast":
+            sizes |= {"SHARING": int(parts[:-1]), "SHARE_A": int(parts.endswith("A"))}
+        else:
+            sizes["SPLIT"] = int(parts)
         if "CLUSTERS" in sizes:
             sizes["CLUSTERS"] = int(clusters or 1)
-        if name == "flexible_tiles":
-            sizes["SWAPPED"] = int(tiling.is_swapped(m))
+        if "SWAPPED" in sizes:
+            sizes["SWAPPED"] = int(tiling.is_swapped(m, tiling.HIGH if name == "flexible_tiles" else tiling.HIGHER))
     return sizes
 
 
@@ -327,6 +332,10 @@ def tiles(name: str, problem: Any) -> list[str]:
         found = tiling.wide_choices(p.m, p.n, p.k, most=ANY)
     elif name == "flexible_tiles":
         found = tiling.flexible_choices(p.m, p.n, p.k, p.out == p.dtype, most=ANY)
+    elif name == "flexible_multicast":
+        taken = _sharing((sizes["BLOCK_M"], sizes["BLOCK_N"]), sizes["SHARING"], sizes["SHARE_A"], sizes["CLUSTERS"])
+        fastest = [_sharing(*choice) for _, *choice in sorted(tiling.multicast_choices(p))[:TILES]]
+        return list(dict.fromkeys((taken, *fastest)))
     elif name in ("small_tiles", "shifted_tiles"):
         moved = tiling.pieces(p) if name == "small_tiles" else tiling.shifted_pieces(p)
         found = tiling.small_choices(p.m, p.n, p.k, moved)
@@ -338,13 +347,18 @@ def tiles(name: str, problem: Any) -> list[str]:
     else:
         return []
     taken = named((sizes["BLOCK_M"], sizes["BLOCK_N"]), sizes["SPLIT"], sizes.get("CLUSTERS", 1))
-    fastest = (named(*choice) for _, *choice in sorted(found)[:TILES])
+    fastest = [named(*choice) for _, *choice in sorted(found)[:TILES]]
     return list(dict.fromkeys((taken, *fastest)))
 
 
-def named(shape: tuple[int, ...], parts: int, clusters: int = 1) -> str:
+def named(shape: tuple[int, ...], parts: int | str, clusters: int = 1) -> str:
     """A tile that `parts` blocks share, or several clusters of as many: `64x128/2x3`."""
     return f"{shape[0]}x{shape[1]}/{parts}" + (f"x{clusters}" if clusters > 1 else "")
+
+
+def _sharing(shape: tuple[int, ...], sharing: int, share_a: int, clusters: int) -> str:
+    """A tile of blocks that share k-tiles of A, or of B, or of several clusters of as many: `160x256/2Bx3`."""
+    return named(shape, f"{sharing}{'BA'[share_a]}", clusters)
 
 
 def variants(product: random_calls.Problem) -> tuple[Any, list[tuple[str, str]]]:

@@ -241,6 +241,17 @@ def test_the_driver_is_given_a_matrix(driver: Driver) -> None:
     assert {type(n) for n in (*box, *steps)} == {Driver.cuuint32_t}
 
 
+@pytest.mark.parametrize(
+    "columns, leading, asked, promotion",
+    [(128, 128, 256, 256), (128, 192, 256, 128), (120, 128, 256, 256), (128, 192, 64, 64), (72, 72, 128, 128)],
+)
+def test_the_l2_fetches_256_bytes_only_of_rows_that_begin_at_such_multiples(
+    columns: int, leading: int, asked: int, promotion: int
+) -> None:
+    found = TensorMap("x", (8, 64), promotion=asked).over((30, columns), (leading, 1), BF16, 30 * leading)
+    assert found.promotion == promotion
+
+
 def test_the_driver_is_given_one_to_five_dimensions(driver: Driver) -> None:
     shape = (2, 3, 4, 5, 64)
     for rank in range(1, 6):
@@ -249,7 +260,9 @@ def test_the_driver_is_given_one_to_five_dimensions(driver: Driver) -> None:
     spans = [128, 640, 2560, 7680]
     sizes, steps = [64, 5, 4, 3, 2], [16, 2, 2, 2, 2]
     assert driver.calls == [
-        ("tiled", 6, n, AT, sizes[:n], spans[: n - 1] or [16], steps[:n], [1] * n, 0, 1, 3, 1) for n in range(1, 6)
+        # rows that are no multiples of 256 bytes are fetched 128 bytes at a time
+        ("tiled", 6, n, AT, sizes[:n], spans[: n - 1] or [16], steps[:n], [1] * n, 0, 1, 2 if n > 1 else 3, 1)
+        for n in range(1, 6)
     ]
 
 
@@ -263,7 +276,7 @@ def test_the_driver_is_given_pixels(driver: Driver) -> None:
     box = Im2col(lower=(-1, -2), upper=(-3, -4), channels=16, pixels=100)
     tensor_maps.encoded(TensorMap("x", box, 32, element_strides=(1, 2, 3, 1)), Array((2, 9, 8, 32), FP16), AT)
     # lower and upper corner, channels and pixels stand where a tiled map has its box; columns come before rows
-    expected = (6, 4, AT, [32, 8, 9, 2], [64, 512, 4608], [-2, -1], [-4, -3], 16, 100, [1, 3, 2, 1], 0, 1, 3, 0)
+    expected = (6, 4, AT, [32, 8, 9, 2], [64, 512, 4608], [-2, -1], [-4, -3], 16, 100, [1, 3, 2, 1], 0, 1, 2, 0)
     assert driver.calls == [("im2col", *expected)]
 
 

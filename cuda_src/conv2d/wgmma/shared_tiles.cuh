@@ -2,12 +2,9 @@
 // blocks adds up what all have, and what follows a sum. sm_90a.
 #pragma once
 #include "../convolution.cuh"
+#include "epilogue/register_sums.cuh"
 #include "epilogue/rows.cuh"
-#include "ptx/flag.cuh"
-#include "ptx/named_barrier.cuh"
-#include "ptx/wgmma.cuh"
 #include "tile/k_tile.cuh"
-#include "tile/vector.cuh"
 
 constexpr int BLOCK_K = KTile<IN>::DEPTH;
 
@@ -45,36 +42,14 @@ struct TilePart {
   }
 };
 
-// by THREADS consumers: leaves the sums of a tile in memory, and returns true in the last of the blocks that
-// share it, with all of them added up. `last` is in shared memory
+// the same tile's sums of THREADS consumers: true in the last of the blocks that share it, with all of them
 template <int THREADS, int BANDS, int SUMS>
 __device__ __forceinline__ bool add_up(const Operands& g, const TilePart& tile, float (&sum)[BANDS][SUMS],
                                        bool& last) {
-  constexpr int FOURS = BANDS * SUMS / 4, NAME = 1;
-  constexpr int STEP = THREADS * 4, WHOLE = FOURS * STEP;  // threads side by side store four sums each
-  const int thread = threadIdx.x - WARPGROUP;
-  float (&mine)[FOURS][4] = reinterpret_cast<float (&)[FOURS][4]>(sum);
-  float* const first = g.partial + static_cast<long long>(tile.number) * g.splits * WHOLE + thread * 4;
-  float* const own = first + static_cast<long long>(tile.split) * WHOLE;
-#pragma unroll
-  for (int i = 0; i < FOURS; ++i)
-    store_vector(own + i * STEP, Vector<float, 4>{mine[i][0], mine[i][1], mine[i][2], mine[i][3]});
-  named_sync<THREADS>(NAME);  // all have stored before one counts for them
-  if (thread == 0) last = count_to_last(g.counters + tile.number, g.splits);
-  named_sync<THREADS>(NAME);
-  if (!last) return false;
-#pragma unroll
-  for (int i = 0; i < FOURS; ++i)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) mine[i][e] = 0.f;
-  for (int other = 0; other < g.splits; ++other)
-#pragma unroll
-    for (int i = 0; i < FOURS; ++i) {
-      const auto found = load_vector<4>(first + static_cast<long long>(other) * WHOLE + i * STEP);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) mine[i][e] += found.x[e];
-    }
-  return true;
+  constexpr int WHOLE = THREADS * BANDS * SUMS;
+  return add_parts<THREADS>(sum, tile.split, g.splits,
+                            g.partial + static_cast<long long>(tile.number) * g.splits * WHOLE,
+                            g.counters + tile.number, last);
 }
 
 // bias and activation of what a thread holds of a wgmma in WIDTH columns

@@ -58,6 +58,10 @@ GROUPS = (1, 2, 4, 8, 16, 32)
 """Rows of tiles that may be walked together."""
 
 
+LONG_ROW = 512
+"""Elements of a row from which on a copy begins every row at a line of memory."""
+
+
 def left_for_the_last(
     shared: bool, partial: tuple[int, int], counters: tuple[int, ...]
 ) -> tuple[dict[str, Array], tuple[str, str]]:
@@ -70,10 +74,12 @@ def left_for_the_last(
 
 
 def _realign(p: GemmProblem, name: str) -> tuple[Launch, Array]:
-    """Copies an array to one whose rows are a multiple of 16 bytes apart."""
+    """Copies an array to one whose rows are a multiple of 16 bytes apart, long ones of 128: a row of a k-tile is then
+    one line of the L2, not two."""
     array = p.arrays()[name]
     rows, columns = array.shape
-    packed = Array(array.shape, array.dtype, ceil_div(columns, 8) * 8, output=True)
+    apart = 8 if columns < LONG_ROW else 128 // array.dtype.itemsize
+    packed = Array(array.shape, array.dtype, ceil_div(columns, apart) * apart, output=True)
     each = 8  # warps of a block, each with 256 elements of a row
     blocks = ceil_div(rows * ceil_div(columns, 256), each)
     numbers = tuple(np.int32(x) for x in (rows, columns, array.row_stride, packed.row_stride))

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import product
 
+from ...model.dtypes import dtype_of
 from ...model.launch import MULTIPROCESSORS, ceil_div
 from .problem import SHARED_BYTES, GemmProblem
 
@@ -41,9 +43,15 @@ HIGH: tuple[tuple[int, int], ...] = ((128, 256), (192, 176))
 """Of the tiles of `flexible_tiles`: the side that consumers share, 64 for each, and the most of the other side. A
 thread has half as many sums as that."""
 
+HIGHER: tuple[tuple[int, int], ...] = (*HIGH, (256, 160))
+"""The same of `flexible_multicast`, of whose highest tiles a consumer multiplies 128."""
+
 FLEXIBLE, NARROWEST = 16, 64
 """What the other side is a multiple of, and each part of it where blocks share a tile; and the least of it where C has
 more: a wgmma of fewer columns takes as long, since it reads as much of the operand of 64 rows."""
+
+SHARING = (2, 4)
+"""Blocks of a cluster of `flexible_multicast`."""
 
 FITTED: tuple[Shape, ...] = (
     *((128, 128, 8, 16), (128, 64, 8, 8), (64, 128, 8, 8)),
@@ -69,6 +77,10 @@ SPLIT_K, SPLIT_DEEP = 16, 4
 
 LINE = 128
 """Bytes of a line of the L2."""
+
+LINES_A_CYCLE = 60
+"""Lines that the L2 delivers in a cycle of the multiprocessors. Of three products whose rows begin within lines, by
+five kernels of ours and of cuBLAS, it answered 88 to 105 requests a nanosecond (counters of an H100)."""
 
 CLUSTERS = {1: MULTIPROCESSORS, 2: 66, 3: 38, 4: 30, 5: 22, 6: 16, 7: 15, 8: 14}
 """Clusters of so many blocks that run at once, one block a multiprocessor. A cluster has to lie in one of some eight
@@ -113,9 +125,28 @@ def flexible(p: GemmProblem, most: int) -> tuple[int, int, int]:
     return _flexible(p.m, p.n, p.k, p.out == p.dtype, most)
 
 
-def is_swapped(rows: int) -> bool:
-    """Whether a tile of `flexible_tiles` with so many rows of C is multiplied as its transpose."""
-    return rows not in dict(HIGH)
+def multicast(p: GemmProblem) -> tuple[int, int, int, int, int]:
+    """Rows and columns of a tile of `flexible_multicast`, blocks of a cluster, whether they share A, and how many
+    clusters share tiles."""
+    return _multicast(p.m, p.n, p.k, *_of_rows(p))
+
+
+def lines(p: GemmProblem, stride: int) -> float:
+    """Lines of memory in which 128 bytes of a row of a k-tile lie, on average: two of a row that begins within a line.
+    One where rows are copied before, since no tensor map takes them."""
+    between = stride * dtype_of(p.dtype).itemsize
+    return 2 - math.gcd(between, LINE) / LINE if between % 16 == 0 else 1.0
+
+
+def _of_rows(p: GemmProblem) -> tuple[bool, bool, float, float]:
+    """Whether C may be computed as its transpose, whether B lies along k, and in how many lines rows of k-tiles lie."""
+    return p.out == p.dtype, p.layout == "nt", lines(p, p.lda), lines(p, p.ldb)
+
+
+def is_swapped(rows: int, sides: tuple[tuple[int, int], ...] = HIGH) -> bool:
+    """Whether a tile of `flexible_tiles`, or of one with other `sides`, that has so many rows of C is multiplied as its
+    transpose."""
+    return rows not in dict(sides)
 
 
 def split(p: GemmProblem) -> tuple[Shape, int]:
@@ -179,6 +210,14 @@ def _flexible(m: int, n: int, k: int, swaps: bool, most: int) -> tuple[int, int,
     return *shape, parts
 
 
+@lru_cache(MOST_KEPT)
+def _multicast(
+    m: int, n: int, k: int, swaps: bool, along_k: bool, of_a: float, of_b: float
+) -> tuple[int, int, int, int, int]:
+    found = min(_by_multicast(m, n, k, swaps, along_k, of_a, of_b), key=lambda choice: choice[0])
+    return *found[1], *found[2:]
+
+
 def small_choices(m: int, n: int, k: int, moved: tuple[int, int, int]) -> Iterator[tuple[float, Shape, int]]:
     """The tiles of `small_tiles`, or of `shifted_tiles`: cycles, the shape, and blocks that share one."""
     k_tile = _small_k(k, moved)
@@ -225,9 +264,49 @@ def flexible_choices(m: int, n: int, k: int, swaps: bool, most: int) -> Iterator
                     yield flexible_cycles(along, across, k, (high, wide), parts, swapped), shape, parts
 
 
-def _flexible_sides(across: int) -> Iterator[tuple[int, int]]:
+def multicast_choices(p: GemmProblem) -> Iterator[tuple[float, tuple[int, int], int, int, int]]:
+    """The same of `flexible_multicast`: cycles, the tile, blocks of a cluster, whether they share A, and how many
+    clusters share tiles."""
+    return _by_multicast(p.m, p.n, p.k, *_of_rows(p))
+
+
+def _by_multicast(
+    m: int, n: int, k: int, swaps: bool, along_k: bool, of_a: float, of_b: float
+) -> Iterator[tuple[float, tuple[int, int], int, int, int]]:
+    k_tiles = ceil_div(k, 64)
+    for swapped in (False, True)[: 1 + swaps]:
+        for high, wide in _flexible_sides(m if swapped else n, HIGHER):
+            rows, columns = (wide, high) if swapped else (high, wide)
+            if is_swapped(rows, HIGHER) != swapped:
+                continue
+            # k-tiles of A and B are so many rows of 128 bytes
+            boxes = rows * of_a, (columns if along_k else 64 * ceil_div(columns, 64)) * of_b
+            within = not swapped and 2 * columns % LINE and columns < n  # tiles end within lines
+            for sharing, share_a in product(SHARING, (0, 1)):
+                if (rows if share_a else columns) % (8 * sharing):
+                    continue
+                asked = boxes[0] / (sharing if share_a else 1) + boxes[1] / (1 if share_a else sharing)
+                groups, at_the_same_time = clusters_of(m, n, rows, columns, sharing, share_a), CLUSTERS[sharing]
+                for clusters in range(1, MOST_CLUSTERS + 1):
+                    if clusters > 1 and (
+                        groups * clusters > at_the_same_time or clusters * LEAST_PARTED > k_tiles or groups == 0
+                    ):
+                        break
+                    cycles = multicast_cycles(rows, columns, k_tiles, groups, sharing, clusters, asked)
+                    if within:
+                        cycles += ceil_div(groups, at_the_same_time) * rows * columns / 16
+                    yield cycles, (rows, columns), sharing, share_a, clusters
+
+
+def clusters_of(m: int, n: int, rows: int, columns: int, sharing: int, share_a: bool | int) -> int:
+    """Clusters of blocks whose tiles are neighbours: side by side if they share A, else one above the other."""
+    of_a, of_b = (sharing, 1) if share_a else (1, sharing)
+    return ceil_div(m, rows * of_b) * ceil_div(n, columns * of_a)
+
+
+def _flexible_sides(across: int, sides: tuple[tuple[int, int], ...] = HIGH) -> Iterator[tuple[int, int]]:
     """Both sides of a tile of `flexible_tiles`, the second of which divides so much of C."""
-    for high, widest in HIGH:
+    for high, widest in sides:
         most = min(widest, ceil_div(across, FLEXIBLE) * FLEXIBLE)
         yield from ((high, wide) for wide in range(min(NARROWEST, most), most + 1, FLEXIBLE))
 
@@ -316,6 +395,20 @@ def flexible_cycles(m: int, n: int, k: int, shape: tuple[int, int], parts: int, 
         return cycles
     blocks = ceil_div(m, rows) * ceil_div(n, columns) * parts
     return cycles + ceil_div(blocks, _run_at_once(parts, 1)) * rows * columns / 16
+
+
+def multicast_cycles(
+    rows: int, columns: int, k_tiles: int, groups: int, sharing: int, clusters: int, lines: float
+) -> float:
+    """About how many cycles `flexible_multicast` takes for so many groups of tiles, whose blocks ask for so many lines
+    an iteration. Of 28 products with about twelve tiles each, and one cluster, what is chosen took 1.003 times as long
+    as the best (H100)."""
+    at_the_same_time = CLUSTERS[sharing]
+    of_the_l2 = min(groups * clusters, at_the_same_time) * sharing * lines / LINES_A_CYCLE
+    one = max(rows * columns * 64 / 2048 / 0.97, (rows + columns) * LINE / 55, of_the_l2)
+    added_up = 2500 + (clusters + 1) * rows * columns * 4 / 55 if clusters > 1 else 0
+    rounds = ceil_div(groups * clusters, at_the_same_time)
+    return rounds * (ceil_div(k_tiles, clusters) * one + rows * columns / 8 + added_up)
 
 
 def fitted_cycles(m: int, n: int, k: int, shape: Shape, parts: int, clusters: int = 1) -> float:

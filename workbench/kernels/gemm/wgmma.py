@@ -14,7 +14,7 @@ from ...model.launch import MULTIPROCESSORS, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import STREAMED_N
-from .operation import DEEP, GEMM, GROUPS, ODD_C, realigned_plan
+from .operation import DEEP, GEMM, GROUPS, ODD_C, left_for_the_last, realigned_plan
 from .problem import SHARED_BYTES, GemmProblem, half_only, tma_and_wgmma, unmapped
 
 _DEEPER = (
@@ -80,8 +80,12 @@ def tile_launch(
     boxes_of_c: bool = True,
     operands: tuple[str, str] = ("A", "B"),
     stored_bytes: int = 128,
+    share_a: bool = False,
+    divided_panels: bool = False,
 ) -> Launch:
-    """A cluster of `split` blocks for every tile of C, or of `sharing` blocks for as many tiles one above the other.
+    """A cluster of `split` blocks for every tile of C, or of `sharing` blocks for as many tiles one above the other,
+    which share B, or side by side if they `share_a`. Of a B that does not lie along k each loads its part of the
+    columns, or of the rows of `divided_panels`.
 
     Without `boxes_of_c` the kernel takes no tensor map of C; with it, where C can have none, one of A stands in. A
     consumer has 64 rows where their number is not given. `more` are arrays that the kernel is given before C, and
@@ -90,16 +94,18 @@ def tile_launch(
     """
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     out, warp_rows = dtype_of(p.out).itemsize, 16
-    b_box = (n // sharing, k) if p.layout == "nt" else (k, 128 // dtype_of(p.dtype).itemsize)
+    of_a, of_b = (sharing, 1) if share_a else (1, sharing)
+    panel = (k // of_b if divided_panels else k, 128 // dtype_of(p.dtype).itemsize)
+    b_box = (n // of_b, k) if p.layout == "nt" else panel
     a, b = operands
     of_c = TensorMap("C", box=(warp_rows, stored_bytes // out), swizzle=stored_bytes)
     c_boxes = of_c if p.ldc * out % 16 == 0 else TensorMap(a, box=(m, k))
     return Launch(
         kernel,
-        (ceil_div(p.m, m * sharing) * sharing * ceil_div(p.n, n) * split, 1, 1),
+        (ceil_div(p.m, m * of_b) * ceil_div(p.n, n * of_a) * sharing * split, 1, 1),
         (128 * (1 + (consumers or m // 64)), 1, 1),
         (
-            TensorMap(a, box=(m, k), promotion=promotion),
+            TensorMap(a, box=(m // of_a, k), promotion=promotion),
             TensorMap(b, box=b_box, promotion=promotion),
             *((c_boxes,) if boxes_of_c else ()),
             *more,
@@ -408,6 +414,14 @@ def _flexible(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     return {"BLOCK_M": m, "BLOCK_N": n, "SPLIT": split, "SWAPPED": int(tiling.is_swapped(m))}
 
 
+def _stored_bytes(p: GemmProblem, columns: int) -> int:
+    """Bytes of a row that a warp stores at once, of so many columns of a tile."""
+    row = 128 // dtype_of(p.out).itemsize
+    while columns % row:
+        row //= 2
+    return max(64, row * dtype_of(p.out).itemsize)
+
+
 @GEMM.stage(
     "flexible_tiles",
     parent="fitted_tiles",
@@ -432,10 +446,6 @@ def _flexible(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 )
 def flexible_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     high, wide = (size["BLOCK_N"], size["BLOCK_M"]) if size["SWAPPED"] else (size["BLOCK_M"], size["BLOCK_N"])
-    row = 128 // dtype_of(p.out).itemsize  # elements that a warp stores of a row
-    while not size["SWAPPED"] and wide // size["SPLIT"] % row:
-        row //= 2
-    stored = max(64, row * dtype_of(p.out).itemsize)
     return tile_launch(
         p,
         size,
@@ -443,8 +453,47 @@ def flexible_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         size["SPLIT"],
         consumers=high // 64,
         promotion=128,
-        stored_bytes=stored,
+        stored_bytes=_stored_bytes(p, 128 if size["SWAPPED"] else wide // size["SPLIT"]),
     )
+
+
+def _multicast(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    names = ("BLOCK_M", "BLOCK_N", "SHARING", "SHARE_A", "CLUSTERS")
+    size = dict(zip(names, tiling.multicast(p), strict=True))
+    return size | {"SWAPPED": int(tiling.is_swapped(size["BLOCK_M"], tiling.HIGHER))}
+
+
+@GEMM.stage(
+    "flexible_multicast",
+    parent="flexible_tiles",
+    source="gemm/wgmma/14_flexible_multicast.cu",
+    idea="two or four blocks share what tiles one above the other, or side by side, have in common",
+    supports=tma_and_wgmma,
+    parameters={"BLOCK_K": 64, "GROUP_M": 8},
+    space={"GROUP_M": GROUPS[:-1]},
+    architecture=90,
+    specific=True,
+    edge_cases=(*PADDED_C, _TALLER, *DEEP, GemmProblem(m=130, n=264, k=64 * 40 + 8, dtype="bf16", out="bf16")),
+    sizes=_multicast,
+)
+def flexible_multicast(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    m, n, clusters = size["BLOCK_M"], size["BLOCK_N"], size["CLUSTERS"]
+    high, wide = (n, m) if size["SWAPPED"] else (m, n)
+    launch = tile_launch(
+        p,
+        size,
+        "gemm_flexible_multicast",
+        sharing=size["SHARING"],
+        share_a=bool(size["SHARE_A"]),
+        divided_panels=True,
+        consumers=3 if high == 192 else 2,
+        promotion=128,
+        stored_bytes=_stored_bytes(p, 128 if size["SWAPPED"] else wide),
+    )
+    (tiles, *_) = launch.grid
+    scratch, handed = left_for_the_last(clusters > 1, (tiles * clusters, m * n), (tiles,))
+    grid = (tiles * clusters, 1, 1)
+    return Plan((replace(launch, grid=grid, args=(*launch.args, *handed)),), scratch=scratch)
 
 
 @GEMM.stage(

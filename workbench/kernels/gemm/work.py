@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...model.arrays import element_bytes
 from ...model.cost_model import Work
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import ceil_div
+from ...model.launch import MULTIPROCESSORS, ceil_div
 from . import tiling
 from .fastest import NARROW, STREAMED_N
 from .few import Few, at_once, line_groups, resident, sharing, vectors_of
@@ -208,29 +208,28 @@ def _fp32_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
 
 def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     m, n, k, split = size["BLOCK_M"], size.get("BLOCK_N", STREAMED_N), size["BLOCK_K"], size.get("SPLIT", 1)
-    if n == 128 and "SPLIT" not in size and p.k >= LONG:  # of ping_pong: the L2 cannot deliver its k-tiles
-        return None
+    if n == 128 and not {"SPLIT", "SHARING"} & size.keys() and p.k >= LONG:
+        return None  # ping_pong: the L2 cannot deliver its k-tiles
     if "WARPS_M" in size:  # by threads, whatever the rows are
         return _tiled(p, m, n, k, split, kind="any rows" if tensor_maps(p) else "")
-    sharing = size.get("SHARING", 1)
-    shared, height = "LEAST_GAIN" in size, m * sharing  # stream-k shares tiles from this gain on
-    made = _tiled(p, m, n, k, split, shared=shared)
-    made = replace(made, tiles=ceil_div(p.m, height) * height // m * ceil_div(p.n, n) * split)
-    lines = m * _lines(p, p.lda) + n * _lines(p, p.ldb) // sharing
-    made = replace(made, requested=made.tiles * made.iterations * lines * tiling.LINE)
-    return _in_clusters(_realigned(p, made), split)
+    sharing, clusters = size.get("SHARING", 1), size.get("CLUSTERS", 1)
+    # blocks of a cluster side by side share A, those one above the other B
+    of_a, of_b = (sharing, 1) if size.get("SHARE_A") else (1, sharing)
+    parts = split * clusters
+    made = _tiled(p, m, n, k, parts, shared="LEAST_GAIN" in size)  # stream-k shares tiles from this gain on
+    tiles = tiling.clusters_of(p.m, p.n, m, n, sharing, of_a > 1) * sharing * parts
+    asked = m * tiling.lines(p, p.lda) / of_a + n * tiling.lines(p, p.ldb) / of_b
+    requested = int(tiles * made.iterations * asked * tiling.LINE)
+    # clusters of four leave some multiprocessors idle, as if there were more tiles
+    tiles = tiles * MULTIPROCESSORS // (tiling.CLUSTERS[sharing] * sharing)
+    return _in_clusters(_realigned(p, replace(made, tiles=tiles, requested=requested)), split, clusters)
 
 
-def _lines(p: GemmProblem, stride: int) -> int:
-    """Lines of memory in which 128 bytes of a row of a k-tile lie: two where rows begin within lines, unless they are
-    copied before, since no tensor map takes them."""
-    between = stride * _item(p)
-    return 2 if between % tiling.LINE and between % 16 == 0 else 1
-
-
-def _in_clusters(made: Work | None, split: int) -> Work | None:
-    """The same, of another kind where blocks of a cluster share tiles. Of rarer kinds there are too few times to tell
-    those apart."""
+def _in_clusters(made: Work | None, split: int, clusters: int) -> Work | None:
+    """The same, of another kind where blocks of a cluster, or several clusters, share tiles. Of rarer kinds there are
+    too few times to tell those apart."""
+    if made and clusters > 1 and made.kind in ("", ACROSS):
+        return replace(made, kind="several clusters")
     return replace(made, kind=f"{made.kind} clusters") if made and split > 1 and made.kind == ACROSS else made
 
 
