@@ -121,7 +121,7 @@ def test_work_that_takes_other_time_is_of_another_kind() -> None:
     assert kind("fitted_tiles", "96x720x2288,dtype=bf16,out=bf16") == "fitted_tiles, rows across lines clusters"
     assert kind("fitted_pipeline", "3976x72x568,dtype=fp32,out=fp32") == "fitted_pipeline, clusters"
     assert kind("fitted_pipeline", "40x1080x15824,dtype=fp32,out=fp32") == "fitted_pipeline, several clusters"
-    assert kind("shifted_pipeline", "3000x3001x3003,dtype=fp32,out=fp32") == "shifted_pipeline"
+    assert kind("shifted_pipeline", "3000x3001x3003,dtype=fp32,out=fp32") == "shifted_pipeline, elements of C"
     assert kind("one_vector", "1x8x9357,dtype=fp16,out=fp16") == "one_vector, any rows"
     assert kind("realigned", "3000x3000x3000,dtype=bf16,out=bf16") == "none"  # nothing has to be copied
     assert kind("split_warp_tiles", "9000x9000x9000,dtype=fp32,out=fp32") == "split_warp_tiles, fp32"
@@ -150,7 +150,7 @@ def test_what_it_would_take_is_within_a_few_percent_of_the_fastest_that_was_meas
     gemm = registry.operations()["gemm"]
     benched = page.slower(cost.constants("", gemm), page.benched())
     assert len(benched) >= 20
-    assert max(us / least for _, _, us, _, least in benched.values()) <= 1.07
+    assert max(us / least for _, _, us, _, least in benched.values()) <= 1.08
     for card in page.CARDS:
         chosen = page.slower(cost.constants(card, gemm), page.with_present_tiles(card))
         ratios = sorted(us / least for _, _, us, _, least in chosen.values())

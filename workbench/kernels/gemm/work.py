@@ -33,6 +33,9 @@ COPIED = 256
 BEYOND_L2 = 25 * 10**6
 """Bytes of C from which lines leave the L2 before all blocks that write to them have."""
 
+MANY = 7
+"""Clusters that share a tile from which on the last of them adds up for about as long as all multiply."""
+
 ACROSS = "rows across lines"
 """The kind of work whose rows are no multiples of 128 bytes."""
 
@@ -181,6 +184,11 @@ def _shared_by(size: Sizes) -> str:
     return "several clusters" if size["CLUSTERS"] > 1 else "clusters" if size["SPLIT"] > 1 else ""
 
 
+def _odd_rows(p: GemmProblem) -> str:
+    """What threads do that store a tile alone, where rows of C are an odd number of elements apart."""
+    return "elements of C" if p.ldc % 2 else ""
+
+
 def _short_k(p: GemmProblem, size: Sizes) -> Work:
     apart = p.layout == "nt" and p.ldb > 2 * size["DEPTH"]  # lanes that are neighbours load from other lines
     return _tiled(p, size["BLOCK_M"], 128, size["DEPTH"], resident=4, kind=_kind(p, "rows of B apart" if apart else ""))
@@ -188,17 +196,22 @@ def _short_k(p: GemmProblem, size: Sizes) -> Work:
 
 def _shifted_pipeline(p: GemmProblem, size: Sizes) -> Work:
     m, n = size["BLOCK_M"], size["BLOCK_N"]
-    return _tiled(p, m, n, tiling.FITTED_K, _shares(size), resident=2, kind=_shared_by(size))
+    kind = _shared_by(size) or _odd_rows(p)
+    return _tiled(p, m, n, tiling.FITTED_K, _shares(size), resident=2, kind=kind)
 
 
 def _on_cuda_cores(p: GemmProblem, size: Sizes) -> Work | None:
-    """None of what does not split k, unless storing C takes a good part of the time: there are pipelines for the rest.
-    At 1706x296x1002 `warp_tiles` took 114 us on an H100, `fitted_pipeline` 69."""
+    """None of 16-bit types: of 1,000 random products `vectorized` was the fastest for 7, and `thread_tile` for 12. None
+    of what does not split k, unless storing C takes a good part of the time: there are pipelines for the rest. At
+    1706x296x1002 `warp_tiles` took 114 us on an H100, `fitted_pipeline` 69."""
+    if p.dtype != FP32.name:
+        return None
     if "SPLIT" not in size and p.k > 128:
         return None
     m, n, split = size["BLOCK_M"], size["BLOCK_N"], size.get("SPLIT", 1)
     threads = m * n // (size["THREAD_M"] * size["THREAD_N"])
-    kind = _kind(p, "any rows" if tensor_maps(p) else "", "clusters" if split > 1 else "")
+    stored = "clusters" if split > 1 else _odd_rows(p)
+    kind = _kind(p, "any rows" if tensor_maps(p) else "", stored)
     return _tiled(p, m, n, 32, split, resident=max(1, 256 // threads), kind=kind)  # however deep a k-tile is
 
 
@@ -210,8 +223,8 @@ def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     m, n, k, split = size["BLOCK_M"], size.get("BLOCK_N", STREAMED_N), size["BLOCK_K"], size.get("SPLIT", 1)
     if n == 128 and not {"SPLIT", "SHARING"} & size.keys() and p.k >= LONG:
         return None  # ping_pong: the L2 cannot deliver its k-tiles
-    if "WARPS_M" in size:  # by threads, whatever the rows are
-        return _tiled(p, m, n, k, split, kind="any rows" if tensor_maps(p) else "")
+    if not {"GROUP_M", "BLOCKS"} & size.keys():
+        return None  # by threads, as `smem_tiling` and `tensor_core` do: `small_tiles` replaces them
     sharing, clusters = size.get("SHARING", 1), size.get("CLUSTERS", 1)
     # blocks of a cluster side by side share A, those one above the other B
     of_a, of_b = (sharing, 1) if size.get("SHARE_A") else (1, sharing)
@@ -229,19 +242,19 @@ def _in_clusters(made: Work | None, split: int, clusters: int) -> Work | None:
     """The same, of another kind where blocks of a cluster, or several clusters, share tiles. Of rarer kinds there are
     too few times to tell those apart."""
     if made and clusters > 1 and made.kind in ("", ACROSS):
-        return replace(made, kind="several clusters")
+        return replace(made, kind="many clusters" if clusters >= MANY else "several clusters")
     return replace(made, kind=f"{made.kind} clusters") if made and split > 1 and made.kind == ACROSS else made
 
 
 def _realigned(p: GemmProblem, made: Work) -> Work | None:
     """Of a stage with tensor maps: after copies of what none takes, each of which is a launch; and C leaves otherwise
-    where it has none. None where both are for a k of one k-tile: `small_tiles` took half as long wherever it was
-    timed, 22 us against 39 for 5552x1579x5."""
+    where it has none. None where both are for a k of one k-tile: another stage was as fast or up to twice as fast
+    wherever both were timed, 22 us against 39 for 5552x1579x5, 31 against 38 for 2080x7482x22."""
     copied = [p.arrays()[name] for name in unmapped(p)]
     kinds = [f"{len(copied)} copies"] if copied else []
     if p.dtype != FP32.name and p.ldc * dtype_of(p.out).itemsize % 16:
         kinds.append("elements of C" if p.ldc % 2 else "pairs of C")
-    if copied and p.ldc % 2 and p.k <= 64:
+    if copied and kinds[1:] and p.k <= 64:
         return None
     if (
         not kinds
