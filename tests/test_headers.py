@@ -47,6 +47,7 @@ TEMPLATES = {
     "realign",
     "shared_sums",
     "parted_sums",
+    "register_sums",
     "row_dot",
     "last_block",
 }

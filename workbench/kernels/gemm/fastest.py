@@ -94,5 +94,6 @@ def fastest(p: GemmProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
     found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
     simt = ("split_tiles", "warp_tiles") if min(p.m, p.n) <= NARROW else ("warp_tiles", "split_tiles")
-    others = "fitted_tiles", "small_tiles", "cp_async", *simt
+    # the last one is for devices without clusters
+    others = "fitted_tiles", "small_tiles", "register_prefetch" if tensor_maps(p) else "cp_async", *simt
     return ("one_vector", found, *others) if min(p.m, p.n) == 1 and p.k >= 32 else (found, *others)
