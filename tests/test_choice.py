@@ -83,21 +83,25 @@ def test_work_of_a_stage_is_that_of_its_tiles() -> None:
     gemm = registry.operations()["gemm"]
     stages = {s.name: s for s in gemm.stages}
     problem = GemmProblem.parse("3008x3008x3008,dtype=bf16,out=bf16")
-    tiles = cost.work_of(gemm, stages["persistent"], problem)
-    lines = 24 * 12 * 47 * 128
-    assert tiles == Work(24 * 12, 47, 2 * 128 * 256 * 64, 384 * 64 * 2, 3 * 3008**2 * 2, requested=lines * 384)
+    tiles = cost.work_of(gemm, stages["ping_pong"], problem)
+    lines = 24 * 24 * 47 * 128
+    assert tiles == Work(24 * 24, 47, 2 * 128 * 128 * 64, 256 * 64 * 2, 3 * 3008**2 * 2, requested=lines * 256)
     shared = cost.work_of(gemm, stages["stream_k"], problem)  # two blocks share what they load of B
-    assert shared == dataclasses.replace(tiles, shared=True, requested=lines * 256)
-    within = cost.work_of(gemm, stages["persistent"], dataclasses.replace(problem, pad_b=8))
-    assert within is not None and within.requested == lines * (128 + 15 / 8 * 256)  # one in 8 rows of B begins a line
+    assert shared == Work(24 * 12, 47, 2 * 128 * 256 * 64, 384 * 64 * 2, 3 * 3008**2 * 2, True, requested=lines * 128)
+    within = cost.work_of(gemm, stages["ping_pong"], dataclasses.replace(problem, pad_b=8))
+    assert within is not None and within.requested == lines * (128 + 15 / 8 * 128)  # one in 8 rows of B begins a line
     side_by_side = cost.work_of(gemm, stages["flexible_multicast"], dataclasses.replace(problem, pad_b=8))
     assert side_by_side is not None and side_by_side.requested < 0.7 * within.requested
     odd = GemmProblem.parse("544x5888x8224,dtype=bf16,out=bf16")  # three pairs of its rows of tiles take a round more
     alone, pairs = (cost.work_of(gemm, stages["deferred_epilogue"], p) for p in (odd, dataclasses.replace(odd, m=1920)))
     assert alone is not None and alone.tiles == 5 * 23 and pairs is not None and pairs.tiles == 16 * 23
-    split = cost.work_of(gemm, stages["split_k"], GemmProblem.parse("128x8192x8192,dtype=bf16,out=bf16"))
-    assert (split.tiles, split.iterations) == (64, 64)
+    split = cost.work_of(gemm, stages["fitted_tiles"], GemmProblem.parse("128x8192x8192,dtype=bf16,out=bf16"))
+    assert (split.tiles, split.iterations) == (128, 64)
     assert cost.work_of(gemm, stages["naive"], problem) is None
+    assert cost.work_of(gemm, stages["persistent"], problem) is None  # `fitted_tiles` has the same tiles
+    assert (
+        cost.work_of(gemm, stages["stream_k"], dataclasses.replace(problem, m=24)) is None
+    )  # a tile of mostly nothing
 
 
 def test_work_that_takes_other_time_is_of_another_kind() -> None:
@@ -187,7 +191,7 @@ def test_the_table_and_what_was_tuned_come_first(monkeypatch: pytest.MonkeyPatch
 
 def test_tuning_on_another_card_refits_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     gemm = registry.operations()["gemm"]
-    stage = next(s for s in gemm.stages if s.name == "persistent")
+    stage = next(s for s in gemm.stages if s.name == "multicast")
     slow = Constants(5.0, 1.0, 9e-7, 0.0, 1e6)
     problems = [f"{m}x{n}x{k},dtype=bf16,out=bf16" for m in (512, 4096) for n in (2048, 8192) for k in (1024, 8192)]
 
@@ -195,7 +199,7 @@ def test_tuning_on_another_card_refits_its_stages(monkeypatch: pytest.MonkeyPatc
         if device != "another card":
             return ()
         works = [(text, cost.work_of(gemm, stage, GemmProblem.parse(text))) for text in problems]
-        return tuple(("persistent", text, {}, predict(work, slow, 132).us) for text, work in works)
+        return tuple(("multicast", text, {}, predict(work, slow, 132).us) for text, work in works)
 
     monkeypatch.setattr(cost, "_tuned", samples)
     monkeypatch.setattr(cost, "_constants", {})
@@ -203,10 +207,10 @@ def test_tuning_on_another_card_refits_its_stages(monkeypatch: pytest.MonkeyPatc
     work = cost.work_of(gemm, stage, GemmProblem.parse("2048x4096x4096,dtype=bf16,out=bf16"))
     assert work is not None
     there, usual, there_by = (
-        predict(work, c, 132).us for c in (found["persistent"], cost.constants("", gemm)["persistent"], slow)
+        predict(work, c, 132).us for c in (found["multicast"], cost.constants("", gemm)["multicast"], slow)
     )
     assert there == pytest.approx(there_by, rel=0.05) and there > 4 * usual
-    assert found["multicast"] == cost.constants("", gemm)["multicast"]
+    assert found["serpentine"] == cost.constants("", gemm)["serpentine"]
 
 
 def test_samples_of_stages_and_problems_that_are_no_more_are_left_out() -> None:

@@ -85,6 +85,8 @@ def _fastest_half(p: GemmProblem) -> str:
     narrow = ceil_div(p.m, 64 if p.m <= 64 else 128) * ceil_div(p.n, STREAMED_N)
     if p.out == p.dtype and 64 < narrow <= 128 and p.k >= 1024:
         return "streamed"
+    if 2 * p.m <= 128 or 2 * p.n <= 256:
+        return "fitted_tiles"
     if p.out == p.dtype and _tiles_each(p, 128, 256) >= 9 and p.k >= 4096:
         return "stream_k"
     return "deferred_epilogue" if ceil_div(p.m, 128) * ceil_div(p.n, 256) > PAIRED else "fitted_tiles"

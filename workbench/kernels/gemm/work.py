@@ -225,8 +225,11 @@ def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
         return None  # ping_pong: the L2 cannot deliver its k-tiles
     if not {"GROUP_M", "BLOCKS"} & size.keys():
         return None  # by threads, as `smem_tiling` and `tensor_core` do: `small_tiles` replaces them
-    if not {"SWAPPED", "B_ONCE"} & size.keys() and (2 * p.m <= m or 2 * p.n <= n):
-        return None  # tiles that do not fit C would be mostly outside of it
+    fitted = {"SWAPPED", "B_ONCE"} & size.keys()
+    if not fitted and (2 * p.m <= m or 2 * p.n <= n):
+        return None  # tiles that are the same for all problems would be mostly outside of C
+    if not fitted and n > 128 and "SHARING" not in size:
+        return None  # `fitted_tiles` has the tiles of `persistent` and of `split_k`, and others
     sharing, clusters = size.get("SHARING", 1), size.get("CLUSTERS", 1)
     # blocks of a cluster side by side share A, those one above the other B
     of_a, of_b = (sharing, 1) if size.get("SHARE_A") else (1, sharing)
