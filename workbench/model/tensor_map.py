@@ -43,9 +43,9 @@ class TensorMap:
     `box` has the elements of a tile in each dimension, outermost first, or is an `Im2col`. `swizzle` is the bytes of
     the swizzle pattern (0, 32, 64 or 128). `promotion` is the bytes that a GPU's L2 fetches from memory at least (0,
     64, 128 or 256; of 256, 128 where not all rows begin at multiples of 256): results do not depend on it.
-    `element_strides` are steps between the elements of a box, 1 to 8 in
-    each dimension; that of the innermost is ignored. Elements outside the tensor read as `fill`. `element_type` is
-    that of the array unless it says `tf32`, which rounds fp32 as it is loaded.
+    `element_strides` are steps between the elements of a box, 1 to 8 in each dimension; that of the innermost is
+    ignored. Elements outside the tensor read as `fill`. `element_type` is that of the array unless it says `tf32`,
+    which rounds fp32 as it is loaded.
 
     The map covers the array. Where the box has fewer dimensions, the outermost ones of the array are flattened into
     one (they have to lie evenly); where it has more, dimensions of one element come first. Another view of the array
