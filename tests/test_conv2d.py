@@ -7,11 +7,10 @@ import fcntl
 import itertools
 import math
 import os
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from planted import source_with
 from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
@@ -30,8 +29,6 @@ from workbench.model.fields import ProblemError
 from workbench.model.launch import MULTIPROCESSORS, ceil_div
 from workbench.model.problem import Tier
 from workbench.toolchain.compiler import translate_source
-
-INCLUDE = Path(__file__).parents[1] / "cuda_src/include"
 
 PROBLEMS = [
     Conv2dProblem(images=2, height=9, width=8, channels=8, filters=9, bias=True, activation=Activation.RELU, seed=1),
@@ -307,17 +304,6 @@ def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
     assert tiles[256, 28] == (128, 128)  # 392 tiles, 2.97 a multiprocessor, where 196 wide ones are 1.48
 
 
-def _with(text: str, path: Path) -> str:
-    """A source with the header in place of its inclusion that has the text, and with others by their whole paths."""
-    source = path.read_text()
-    for name in re.findall(r'#include "(.+?)"', source):
-        header = next(root / name for root in (path.parent, INCLUDE) if (root / name).exists())
-        inner = "" if text in source else _with(text, header)
-        put = inner.replace("#pragma once", "") if text in inner else f'#include "{header}"'
-        source = source.replace(f'#include "{name}"', put)
-    return source
-
-
 BROKEN = {
     "few_channels": {"channels": 5},
     "narrow_copies": {"channels": 4},
@@ -364,7 +350,7 @@ BROKEN = {
 )
 def test_a_hazard_or_fault_of_a_kernel_is_named(name, right, broken, verdict):
     stage = _stage(name)
-    source = _with(right, stage.path)
+    source = source_with(right, stage.path)
     assert source.count(right) == 1
     size = {"images": 4, "height": 9, "width": 9, "channels": 136, "filters": 16, "bias": True}
     problem = Conv2dProblem(**size | BROKEN.get(name, {}))
