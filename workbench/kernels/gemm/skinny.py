@@ -142,6 +142,7 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     sizes=_few_vectors,
     edge_cases=(  # so long that a warp of 64 has several steps, and as many as are in flight
         GemmProblem(m=3, n=20, k=17001, dtype="bf16", pad_b=7),
+        GemmProblem(m=1, n=8, k=32 * 64 * 5, dtype="bf16"),  # five steps: one is left over, and none is partial
         GemmProblem(m=70, n=9, k=8512, dtype="fp16", out="fp16", layout="nn", pad_a=1),
         GemmProblem(m=2, n=135, k=8704, dtype="bf16", layout="nn", pad_b=1),
         GemmProblem(m=1, n=32, k=8512, dtype="fp32", layout="nn", pad_b=1),
