@@ -463,6 +463,26 @@ def _multicast(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     return size | {"SWAPPED": int(tiling.is_swapped(size["BLOCK_M"], tiling.HIGHER))}
 
 
+_NEIGHBOURS = (
+    GemmProblem(m=130, n=264, k=64 * 40 + 8, dtype="bf16", out="bf16"),
+    GemmProblem(m=256, n=64, k=64 * 25, dtype="bf16"),  # whole tiles: one too many would have no scratch
+    GemmProblem(m=8, n=24, k=64 * 25, dtype="bf16", out="bf16"),
+    GemmProblem(m=9, n=2061, k=64 * 25, dtype="bf16", out="bf16"),
+    # of so many tiles that they are high or wide, or that four blocks share them
+    GemmProblem(m=6, n=7128, k=8, dtype="bf16", layout="nn"),
+    GemmProblem(m=10767, n=17, k=8, dtype="bf16"),
+    GemmProblem(m=17012, n=8, k=72, dtype="bf16", out="bf16", layout="nn"),
+    GemmProblem(m=25377, n=8, k=8, dtype="fp16", out="fp16", layout="nn"),
+    GemmProblem(m=5791, n=160, k=264, dtype="bf16", out="bf16", layout="nn"),
+    # as transposes
+    GemmProblem(m=194, n=4296, k=72, dtype="bf16", out="bf16", layout="nn"),
+    GemmProblem(m=7259, n=72, k=40, dtype="bf16", out="bf16", layout="nn"),
+    GemmProblem(m=4, n=27448, k=8, dtype="bf16", out="bf16", layout="nn"),
+)
+"""Of the first four clusters share the k-tiles, which they cannot divide evenly. The last two of these are transposes,
+too."""
+
+
 @GEMM.stage(
     "flexible_multicast",
     parent="flexible_tiles",
@@ -473,7 +493,7 @@ def _multicast(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     space={"GROUP_M": GROUPS[:-1]},
     architecture=90,
     specific=True,
-    edge_cases=(*PADDED_C, _TALLER, *DEEP, GemmProblem(m=130, n=264, k=64 * 40 + 8, dtype="bf16", out="bf16")),
+    edge_cases=(*PADDED_C, _TALLER, *DEEP, *_NEIGHBOURS),
     sizes=_multicast,
 )
 def flexible_multicast(p: GemmProblem, size: Mapping[str, int]) -> Plan:
