@@ -288,9 +288,7 @@ def _by_multicast(
                 asked = boxes[0] / (sharing if share_a else 1) + boxes[1] / (1 if share_a else sharing)
                 groups, at_the_same_time = clusters_of(m, n, rows, columns, sharing, share_a), CLUSTERS[sharing]
                 for clusters in range(1, MOST_CLUSTERS + 1):
-                    if clusters > 1 and (
-                        groups * clusters > at_the_same_time or clusters * LEAST_PARTED > k_tiles or groups == 0
-                    ):
+                    if clusters > 1 and (groups * clusters > at_the_same_time or clusters * LEAST_PARTED > k_tiles):
                         break
                     cycles = multicast_cycles(rows, columns, k_tiles, groups, sharing, clusters, asked)
                     if within:
