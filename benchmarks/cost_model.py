@@ -333,9 +333,7 @@ def tiles(name: str, problem: Any) -> list[str]:
     elif name == "flexible_tiles":
         found = tiling.flexible_choices(p.m, p.n, p.k, p.out == p.dtype, most=ANY)
     elif name == "flexible_multicast":
-        taken = _sharing((sizes["BLOCK_M"], sizes["BLOCK_N"]), sizes["SHARING"], sizes["SHARE_A"], sizes["CLUSTERS"])
-        fastest = [_sharing(*choice) for _, *choice in sorted(tiling.multicast_choices(p))[:TILES]]
-        return list(dict.fromkeys((taken, *fastest)))
+        found = ((us, shape, _sharing(*by), clusters) for us, shape, *by, clusters in tiling.multicast_choices(p))
     elif name in ("small_tiles", "shifted_tiles"):
         moved = tiling.pieces(p) if name == "small_tiles" else tiling.shifted_pieces(p)
         found = tiling.small_choices(p.m, p.n, p.k, moved)
@@ -346,19 +344,20 @@ def tiles(name: str, problem: Any) -> list[str]:
         found = tiling.fitted_choices(p.m, p.n, p.k, shapes)
     else:
         return []
-    taken = named((sizes["BLOCK_M"], sizes["BLOCK_N"]), sizes["SPLIT"], sizes.get("CLUSTERS", 1))
-    fastest = [named(*choice) for _, *choice in sorted(found)[:TILES]]
+    parts = _sharing(sizes["SHARING"], sizes["SHARE_A"]) if "SHARING" in sizes else sizes["SPLIT"]
+    taken = named((sizes["BLOCK_M"], sizes["BLOCK_N"]), parts, sizes.get("CLUSTERS", 1))
+    fastest = (named(*choice) for _, *choice in sorted(found)[:TILES])
     return list(dict.fromkeys((taken, *fastest)))
 
 
 def named(shape: tuple[int, ...], parts: int | str, clusters: int = 1) -> str:
-    """A tile that `parts` blocks share, or several clusters of as many: `64x128/2x3`."""
+    """A tile that `parts` blocks share, or several clusters of as many: `64x128/2x3`; of neighbours `160x256/2B`."""
     return f"{shape[0]}x{shape[1]}/{parts}" + (f"x{clusters}" if clusters > 1 else "")
 
 
-def _sharing(shape: tuple[int, ...], sharing: int, share_a: int, clusters: int) -> str:
-    """A tile of blocks that share k-tiles of A, or of B, or of several clusters of as many: `160x256/2Bx3`."""
-    return named(shape, f"{sharing}{'BA'[share_a]}", clusters)
+def _sharing(sharing: int, share_a: int) -> str:
+    """So many blocks with tiles that are neighbours, which share k-tiles of A, or of B."""
+    return f"{sharing}{'BA'[share_a]}"
 
 
 def variants(product: random_calls.Problem) -> tuple[Any, list[tuple[str, str]]]:

@@ -97,7 +97,9 @@ class TensorMap:
             box=box if isinstance(box, Im2col) else box[::-1],
             element_strides=(self.element_strides or (1,) * len(sizes))[::-1],
             swizzle=self.swizzle,
-            promotion=self._promotion([step * size for extent, step in zip(sizes, steps, strict=True) if extent > 1]),
+            promotion=self._promotion(
+                [step * size for extent, step in zip(sizes[:-1], steps[:-1], strict=True) if extent > 1]
+            ),
             nan_fill=self.fill == "nan",
         )
 
@@ -118,7 +120,7 @@ class TensorMap:
     def _promotion(self, strides: list[int]) -> int:
         """Of rows that begin anywhere, 256 bytes would mostly be fetched twice, for one copy and for the next: 20.9 GB
         instead of 4.2 for a product of 9868x15064x14232 (counters of an H100)."""
-        return min(self.promotion, 256 if all(stride % 256 == 0 for stride in strides[:-1]) else 128)
+        return min(self.promotion, 256 if all(stride % 256 == 0 for stride in strides) else 128)
 
     def _element_type(self, dtype: DType) -> str:
         if not dtype.tensor_map:

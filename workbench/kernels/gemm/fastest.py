@@ -19,6 +19,11 @@ PAIRED = 80
 `fitted_tiles` took 76; 18 of either at 784x2520x968, with 70 (H100)."""
 
 
+def mostly_outside(p: GemmProblem, rows: int, columns: int) -> bool:
+    """Whether C has at most half of the rows of such a tile, or of its columns."""
+    return 2 * p.m <= rows or 2 * p.n <= columns
+
+
 def _tiles_each(p: GemmProblem, block_m: int, block_n: int) -> int:
     """Tiles of C that the busiest multiprocessor computes."""
     return ceil_div(ceil_div(p.m, block_m) * ceil_div(p.n, block_n), MULTIPROCESSORS)
@@ -85,7 +90,7 @@ def _fastest_half(p: GemmProblem) -> str:
     narrow = ceil_div(p.m, 64 if p.m <= 64 else 128) * ceil_div(p.n, STREAMED_N)
     if p.out == p.dtype and 64 < narrow <= 128 and p.k >= 1024:
         return "streamed"
-    if 2 * p.m <= 128 or 2 * p.n <= 256:
+    if mostly_outside(p, 128, 256):
         return "fitted_tiles"
     if p.out == p.dtype and _tiles_each(p, 128, 256) >= 9 and p.k >= 4096:
         return "stream_k"
@@ -96,6 +101,6 @@ def fastest(p: GemmProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
     found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
     simt = ("split_tiles", "warp_tiles") if min(p.m, p.n) <= NARROW else ("warp_tiles", "split_tiles")
-    # the last one is for devices without clusters
+    # the third is for devices without clusters
     others = "fitted_tiles", "small_tiles", "register_prefetch" if tensor_maps(p) else "cp_async", *simt
     return ("one_vector", found, *others) if min(p.m, p.n) == 1 and p.k >= 32 else (found, *others)

@@ -285,7 +285,8 @@ def _by_multicast(
             for sharing, share_a in product(SHARING, (0, 1)):
                 if (rows if share_a else columns) % (8 * sharing):
                     continue
-                asked = boxes[0] / (sharing if share_a else 1) + boxes[1] / (1 if share_a else sharing)
+                by_a, by_b = shared_by(sharing, share_a)
+                asked = boxes[0] / by_a + boxes[1] / by_b
                 groups, at_the_same_time = clusters_of(m, n, rows, columns, sharing, share_a), CLUSTERS[sharing]
                 for clusters in range(1, MOST_CLUSTERS + 1):
                     if clusters > 1 and (groups * clusters > at_the_same_time or clusters * LEAST_PARTED > k_tiles):
@@ -296,9 +297,14 @@ def _by_multicast(
                     yield cycles, (rows, columns), sharing, share_a, clusters
 
 
+def shared_by(sharing: int, share_a: bool | int) -> tuple[int, int]:
+    """Blocks of a cluster of so many that share a k-tile of A, and those that share one of B."""
+    return (sharing, 1) if share_a else (1, sharing)
+
+
 def clusters_of(m: int, n: int, rows: int, columns: int, sharing: int, share_a: bool | int) -> int:
     """Clusters of blocks whose tiles are neighbours: side by side if they share A, else one above the other."""
-    of_a, of_b = (sharing, 1) if share_a else (1, sharing)
+    of_a, of_b = shared_by(sharing, share_a)
     return ceil_div(m, rows * of_b) * ceil_div(n, columns * of_a)
 
 

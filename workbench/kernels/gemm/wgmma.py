@@ -94,7 +94,7 @@ def tile_launch(
     """
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     out, warp_rows = dtype_of(p.out).itemsize, 16
-    of_a, of_b = (sharing, 1) if share_a else (1, sharing)
+    of_a, of_b = tiling.shared_by(sharing, share_a)
     panel = (k // of_b if divided_panels else k, 128 // dtype_of(p.dtype).itemsize)
     b_box = (n // of_b, k) if p.layout == "nt" else panel
     a, b = operands
@@ -102,7 +102,7 @@ def tile_launch(
     c_boxes = of_c if p.ldc * out % 16 == 0 else TensorMap(a, box=(m, k))
     return Launch(
         kernel,
-        (ceil_div(p.m, m * of_b) * ceil_div(p.n, n * of_a) * sharing * split, 1, 1),
+        (tiling.clusters_of(p.m, p.n, m, n, sharing, share_a) * sharing * split, 1, 1),
         (128 * (1 + (consumers or m // 64)), 1, 1),
         (
             TensorMap(a, box=(m // of_a, k), promotion=promotion),

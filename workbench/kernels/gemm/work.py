@@ -10,7 +10,7 @@ from ...model.cost_model import Work
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import MULTIPROCESSORS, ceil_div
 from . import tiling
-from .fastest import NARROW, STREAMED_N
+from .fastest import NARROW, STREAMED_N, mostly_outside
 from .few import Few, at_once, line_groups, resident, sharing, vectors_of
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps, unmapped
 
@@ -221,26 +221,31 @@ def _fp32_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
 
 def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     m, n, k, split = size["BLOCK_M"], size.get("BLOCK_N", STREAMED_N), size["BLOCK_K"], size.get("SPLIT", 1)
-    if n == 128 and not {"SPLIT", "SHARING"} & size.keys() and p.k >= LONG:
-        return None  # ping_pong: the L2 cannot deliver its k-tiles
-    if not {"GROUP_M", "BLOCKS"} & size.keys():
-        return None  # by threads, as `smem_tiling` and `tensor_core` do: `small_tiles` replaces them
-    fitted = {"SWAPPED", "B_ONCE"} & size.keys()
-    if not fitted and (2 * p.m <= m or 2 * p.n <= n):
-        return None  # tiles that are the same for all problems would be mostly outside of C
-    if not fitted and n > 128 and "SHARING" not in size:
-        return None  # `fitted_tiles` has the tiles of `persistent` and of `split_k`, and others
-    sharing, clusters = size.get("SHARING", 1), size.get("CLUSTERS", 1)
-    # blocks of a cluster side by side share A, those one above the other B
-    of_a, of_b = (sharing, 1) if size.get("SHARE_A") else (1, sharing)
+    if _replaced(p, size, m, n):
+        return None
+    sharing, share_a, clusters = size.get("SHARING", 1), size.get("SHARE_A", 0), size.get("CLUSTERS", 1)
+    of_a, of_b = tiling.shared_by(sharing, share_a)
     parts = split * clusters
     made = _tiled(p, m, n, k, parts, shared="LEAST_GAIN" in size)  # stream-k shares tiles from this gain on
-    tiles = tiling.clusters_of(p.m, p.n, m, n, sharing, of_a > 1) * sharing * parts
+    tiles = tiling.clusters_of(p.m, p.n, m, n, sharing, share_a) * sharing * parts
     asked = m * tiling.lines(p, p.lda) / of_a + n * tiling.lines(p, p.ldb) / of_b
     requested = int(tiles * made.iterations * asked * tiling.LINE)
     # clusters of four leave some multiprocessors idle, as if there were more tiles
     tiles = tiles * MULTIPROCESSORS // (tiling.CLUSTERS[sharing] * sharing)
     return _in_clusters(_realigned(p, replace(made, tiles=tiles, requested=requested)), split, clusters)
+
+
+def _replaced(p: GemmProblem, size: Sizes, m: int, n: int) -> bool:
+    """Whether another stage would be taken anyway instead of one with such tiles."""
+    if not {"GROUP_M", "BLOCKS"} & size.keys():  # threads load, as in `tensor_core`: `small_tiles` has more tiles
+        return True
+    if {"SWAPPED", "B_ONCE"} & size.keys():  # tiles fit the problem
+        return False
+    if "SHARING" not in size and n > 128:  # `fitted_tiles` has the tiles of `persistent` and of `split_k`, and others
+        return True
+    if "SHARING" not in size and p.k >= LONG:  # ping_pong: the L2 cannot deliver its k-tiles
+        return True
+    return mostly_outside(p, m, n)
 
 
 def _in_clusters(made: Work | None, split: int, clusters: int) -> Work | None:
