@@ -118,10 +118,17 @@ def cp_async(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "gemm_cp_async", size["STAGES"])
 
 
-def _deep(p: GemmProblem, k_tile: int, split: int, most: int) -> int:
-    """Pipeline stages for as many k-tiles as a block has: with more, fewer blocks share a multiprocessor. One of 128 x
-    128 with four stages is alone there, and 1888x10386x36 took 51 us, cuBLAS 32 (H100)."""
-    return min(most, ceil_div(ceil_div(p.k, k_tile), split) + 1)
+def _deep(p: GemmProblem, k_tile: int, shares: int, most: int) -> int:
+    """Pipeline stages for as many k-tiles as a block has, where so many share a tile: with more, fewer blocks share a
+    multiprocessor. One of 128 x 128 with four stages is alone there, and 1888x10386x36 took 51 us, cuBLAS 32 (H100).
+    """
+    return min(most, ceil_div(ceil_div(p.k, k_tile), shares) + 1)
+
+
+def _small_deep(p: GemmProblem, k_tile: int, shares: int, most: int) -> int:
+    """The same where single elements of both operands pass through registers: two."""
+    piece_a, piece_b, _ = tiling.pieces(p)
+    return 2 if piece_a == piece_b == 1 else _deep(p, k_tile, shares, most)
 
 
 def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -134,7 +141,7 @@ def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         "WARPS_M": warps_m,
         "WARPS_N": warps_n,
         "SPLIT": split,
-        "STAGES": 2 if pieces["PIECE_A"] == pieces["PIECE_B"] == 1 else _deep(p, k, split, size["DEEP"]),
+        "STAGES": _small_deep(p, k, split, size["DEEP"]),
         **pieces,
     }
 
@@ -222,7 +229,8 @@ def shifted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 def _last_block(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     (m, n, warps_m, warps_n), k, split, clusters = tiling.shared_again(p)
     shape = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "WARPS_M": warps_m, "WARPS_N": warps_n}
-    return {**_small_tiles(p, size), **shape, "SPLIT": split, "CLUSTERS": clusters}
+    shared = {"SPLIT": split, "CLUSTERS": clusters, "STAGES": _small_deep(p, k, split * clusters, size["DEEP"])}
+    return {**_small_tiles(p, size), **shape, **shared}
 
 
 @GEMM.stage(
