@@ -112,6 +112,8 @@ CHOICES: list[tuple[Problem, str]] = [
     (SoftmaxProblem(rows=16, columns=2**14, out="bf16"), "cluster"),
     (SoftmaxProblem(rows=4096, columns=2**15, out="bf16"), "registers"),
     (SoftmaxProblem(rows=4096, columns=2**16, out="bf16"), "prefetch"),
+    (SoftmaxProblem(rows=4096, columns=20_480, dtype="fp32"), "prefetch"),
+    (SoftmaxProblem(rows=4096, columns=2**17, dtype="fp32"), "cluster"),
     (SoftmaxProblem(rows=113_024, columns=61, out="bf16"), "packed"),
     (SoftmaxProblem(rows=113_024, columns=61, pad_x=3, out="bf16"), "registers"),
     (SoftmaxProblem(rows=10_500, columns=196, out="bf16"), "registers"),  # whole vectors of 8 bytes

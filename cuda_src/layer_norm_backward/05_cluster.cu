@@ -32,6 +32,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
   const int group = threadIdx.x / GROUP, member = cluster_rank_of<BLOCKS>() * GROUP + threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
+  const float share = 1.f / columns;
   TwoSums::Value sums[COUNT];
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) sums[i] = TwoSums::identity();
@@ -53,7 +54,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
       load(held, first);
     }
     const float sum = row_reduce<Sum, GROUP, THREADS>(sum_elements(held.x), statistics[buffer]);
-    const float mean = cluster.reduce<Sum>(sum) / columns;
+    const float mean = cluster.reduce<Sum>(sum) * share;
     ThreeSums::Value part = ThreeSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
@@ -63,22 +64,17 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     }
     part = row_reduce<ThreeSums, GROUP, THREADS>(part, scratch[buffer]);
     const ThreeSums::Value whole = cluster.reduce<ThreeSums>(part);
-    const float scale = rsqrtf(whole.first / columns + eps);
+    const float scale = rsqrtf(whole.first * share + eps);
     const int row = first + group;
     if (row >= rows) continue;
     OUT* const to = dx + row * ldy;
-    const RowGradient gradient = {mean, scale, whole.second / columns, whole.third * scale / columns};
+    const RowGradient gradient = {mean, scale, whole.second * share, whole.third * scale * share};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = walk.column(member + i * STEP);
-      walk.store(to, column,
-                 norm_gradient<OUT>(held.x[i], held.dy[i], walk.load(w, column, outside), gradient));
-#pragma unroll
-      for (int j = 0; j < WIDTH; ++j) {
-        const float g = to_float(held.dy[i].x[j]);
-        sums[i * WIDTH + j] =
-            TwoSums::combine(sums[i * WIDTH + j], {g * gradient.normalised(to_float(held.x[i].x[j])), g});
-      }
+      walk.store(
+          to, column,
+          norm_gradients<OUT>(held.x[i], held.dy[i], walk.load(w, column, outside), gradient, i, sums));
     }
   }
   add_up_groups<TwoSums, GROUP, THREADS>(sums, groups);

@@ -90,12 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const RowGradient gradient = of_rows[r];
         const auto v = walk.load(x + row * ldx, column, outside),
                    d = walk.load(dy + row * ldx, column, outside);
-        walk.store(dx + row * ldy, column, norm_gradient<OUT>(v, d, weights, gradient));
-#pragma unroll
-        for (int j = 0; j < WIDTH; ++j) {
-          const float g = to_float(d.x[j]);
-          sums[j] = TwoSums::combine(sums[j], {g * gradient.normalised(to_float(v.x[j])), g});
-        }
+        walk.store(dx + row * ldy, column, norm_gradients<OUT>(v, d, weights, gradient, 0, sums));
       }
     }
     add_up_groups<TwoSums, GROUP, THREADS>(sums, groups);

@@ -4,7 +4,7 @@
 // partial: (clusters, PLACES, 2), scratch.
 //
 // stage 8, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks as in stage 5, takes one
-// row after the other. bulk copies bring the next STAGES - 1 rows of x and of dy to shared memory while
+// row after the other. bulk copies bring the next STAGES rows of x and of dy to shared memory while
 // threads work on the present row in their registers.
 //
 // what it gains: loads go on while a block adds up and stores. they take no registers.
@@ -33,6 +33,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
   Ahead of_x(memory, full[0], x, rows, columns, ldx);
   Ahead of_dy(memory + STAGES * Ahead::PART * sizeof(IN), full[1], dy, rows, columns, ldx);
   const IN outside = from_float<IN>(0.f);
+  const float share = 1.f / columns;
   TwoSums::Value sums[COUNT];
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) sums[i] = TwoSums::identity();
@@ -42,7 +43,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     of_x.read(held, outside);
     const float sum = row_reduce<Sum, THREADS, THREADS>(sum_elements(held), statistics[turn]);
     of_x.refill();
-    const float mean = cluster.reduce<Sum>(sum) / columns;
+    const float mean = cluster.reduce<Sum>(sum) * share;
     of_dy.read(more, outside);
     ThreeSums::Value part = ThreeSums::identity();
 #pragma unroll
@@ -54,21 +55,15 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     part = row_reduce<ThreeSums, THREADS, THREADS>(part, scratch[turn]);
     of_dy.refill();
     const ThreeSums::Value whole = cluster.reduce<ThreeSums>(part);
-    const float scale = rsqrtf(whole.first / columns + eps);
-    const RowGradient gradient = {mean, scale, whole.second / columns, whole.third * scale / columns};
+    const float scale = rsqrtf(whole.first * share + eps);
+    const RowGradient gradient = {mean, scale, whole.second * share, whole.third * scale * share};
     OUT* const to = dx + of_x.row * ldy;
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       if (!of_x.in_row(i)) continue;
       const int column = of_x.column(i);
       store_vector(to + column,
-                   norm_gradient<OUT>(held[i], more[i], load_vector<WIDTH>(w + column), gradient));
-#pragma unroll
-      for (int j = 0; j < WIDTH; ++j) {
-        const float g = to_float(more[i].x[j]);
-        sums[i * WIDTH + j] =
-            TwoSums::combine(sums[i * WIDTH + j], {g * gradient.normalised(to_float(held[i].x[j])), g});
-      }
+                   norm_gradients<OUT>(held[i], more[i], load_vector<WIDTH>(w + column), gradient, i, sums));
     }
   }
   keep_sums<THREADS, WIDTH>(partial + static_cast<long long>(blockIdx.x) * Ahead::PART, sums, threadIdx.x,

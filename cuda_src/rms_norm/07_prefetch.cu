@@ -2,7 +2,7 @@
 // apart; w: (columns).
 //
 // stage 7, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks, takes one row after the
-// other. bulk copies bring the next STAGES - 1 rows to shared memory while threads work on the present row in
+// other. bulk copies bring the next STAGES rows to shared memory while threads work on the present row in
 // their registers. the registers also hold the weights, which are the same for all rows.
 //
 // what it gains: loads go on while a block computes and stores, however large it is. weights are read once a

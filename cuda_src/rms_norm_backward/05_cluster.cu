@@ -31,6 +31,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
   const int group = threadIdx.x / GROUP, member = cluster_rank_of<BLOCKS>() * GROUP + threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
+  const float share = 1.f / columns;
   float sums[COUNT];
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) sums[i] = Sum::identity();
@@ -57,21 +58,17 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
       add_uncentred_sums(whole, held.x[i], held.dy[i], walk.load(w, walk.column(member + i * STEP), outside));
     whole = row_reduce<TwoSums, GROUP, THREADS>(whole, scratch[buffer]);
     whole = cluster.reduce<TwoSums>(whole);
-    const float scale = rsqrtf(whole.first / columns + eps);
+    const float scale = rsqrtf(whole.first * share + eps);
     const int row = first + group;
     if (row >= rows) continue;
     OUT* const to = dx + row * ldy;
-    const RowGradient gradient = {0.f, scale, 0.f, whole.second * scale / columns};
+    const RowGradient gradient = {0.f, scale, 0.f, whole.second * scale * share};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = walk.column(member + i * STEP);
-      walk.store(to, column,
-                 norm_gradient<OUT>(held.x[i], held.dy[i], walk.load(w, column, outside), gradient));
-#pragma unroll
-      for (int j = 0; j < WIDTH; ++j) {
-        const float g = to_float(held.dy[i].x[j]);
-        sums[i * WIDTH + j] += g * gradient.normalised(to_float(held.x[i].x[j]));
-      }
+      walk.store(
+          to, column,
+          norm_gradients<OUT>(held.x[i], held.dy[i], walk.load(w, column, outside), gradient, i, sums));
     }
   }
   add_up_groups<Sum, GROUP, THREADS>(sums, groups);

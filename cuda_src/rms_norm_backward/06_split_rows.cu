@@ -78,9 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         gradient.mean = gradient.of_g = 0.f;
         const auto v = walk.load(x + row * ldx, column, outside),
                    d = walk.load(dy + row * ldx, column, outside);
-        walk.store(dx + row * ldy, column, norm_gradient<OUT>(v, d, weights, gradient));
-#pragma unroll
-        for (int j = 0; j < WIDTH; ++j) sums[j] += to_float(d.x[j]) * gradient.normalised(to_float(v.x[j]));
+        walk.store(dx + row * ldy, column, norm_gradients<OUT>(v, d, weights, gradient, 0, sums));
       }
     }
     add_up_groups<Sum, GROUP, THREADS>(sums, groups);

@@ -4,7 +4,7 @@
 // partial: (clusters, PLACES), scratch.
 //
 // stage 8, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks as in stage 5, takes one
-// row after the other. bulk copies bring the next STAGES - 1 rows of x and of dy to shared memory while
+// row after the other. bulk copies bring the next STAGES rows of x and of dy to shared memory while
 // threads work on the present row in their registers.
 //
 // what it gains: loads go on while a block adds up and stores. they take no registers.
@@ -31,6 +31,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
   Ahead of_x(memory, full[0], x, rows, columns, ldx);
   Ahead of_dy(memory + STAGES * Ahead::PART * sizeof(IN), full[1], dy, rows, columns, ldx);
   const IN outside = from_float<IN>(0.f);
+  const float share = 1.f / columns;
   float sums[COUNT];
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) sums[i] = Sum::identity();
@@ -48,18 +49,15 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     of_x.refill();
     of_dy.refill();
     whole = cluster.reduce<TwoSums>(whole);
-    const float scale = rsqrtf(whole.first / columns + eps);
-    const RowGradient gradient = {0.f, scale, 0.f, whole.second * scale / columns};
+    const float scale = rsqrtf(whole.first * share + eps);
+    const RowGradient gradient = {0.f, scale, 0.f, whole.second * scale * share};
     OUT* const to = dx + of_x.row * ldy;
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       if (!of_x.in_row(i)) continue;
       const int column = of_x.column(i);
       store_vector(to + column,
-                   norm_gradient<OUT>(held[i], more[i], load_vector<WIDTH>(w + column), gradient));
-#pragma unroll
-      for (int j = 0; j < WIDTH; ++j)
-        sums[i * WIDTH + j] += to_float(more[i].x[j]) * gradient.normalised(to_float(held[i].x[j]));
+                   norm_gradients<OUT>(held[i], more[i], load_vector<WIDTH>(w + column), gradient, i, sums));
     }
   }
   keep_sums<THREADS, WIDTH>(partial + static_cast<long long>(blockIdx.x) * Ahead::PART, sums, threadIdx.x,

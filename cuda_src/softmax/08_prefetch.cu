@@ -2,7 +2,7 @@
 // apart.
 //
 // stage 8, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks, takes one row after the
-// other. bulk copies bring the next STAGES - 1 rows to shared memory while threads work on the present row in
+// other. bulk copies bring the next STAGES rows to shared memory while threads work on the present row in
 // their registers.
 //
 // what it gains: loads go on while a block computes and stores, however large it is.

@@ -22,9 +22,11 @@ __device__ __forceinline__ float sum_products(const Vector<Element, WIDTH> (&a)[
                                               const Vector<Element, WIDTH> (&b)[COUNT]) {
   float sum = 0.f;
 #pragma unroll
-  for (int i = 0; i < COUNT; ++i)
+  for (int i = 0; i < COUNT; ++i) {
+    const Floats one(a[i]), other(b[i]);
 #pragma unroll
-    for (int j = 0; j < WIDTH; ++j) sum += to_float(a[i].x[j]) * to_float(b[i].x[j]);
+    for (int j = 0; j < WIDTH; ++j) sum += one.x[j] * other.x[j];
+  }
   return sum;
 }
 
@@ -32,9 +34,10 @@ __device__ __forceinline__ float sum_products(const Vector<Element, WIDTH> (&a)[
 template <class Out, int WIDTH, class Element>
 __device__ __forceinline__ Vector<Out, WIDTH> softmax_gradient(const Vector<Element, WIDTH>& y,
                                                                const Vector<Element, WIDTH>& dy, float dot) {
+  const Floats of_y(y), of_dy(dy);
   Vector<Out, WIDTH> dx;
 #pragma unroll
-  for (int j = 0; j < WIDTH; ++j) dx.x[j] = from_float<Out>(to_float(y.x[j]) * (to_float(dy.x[j]) - dot));
+  for (int j = 0; j < WIDTH; ++j) dx.x[j] = from_float<Out>(of_y.x[j] * (of_dy.x[j] - dot));
   return dx;
 }
 
@@ -44,8 +47,9 @@ struct RowGradient {
   float mean, scale, of_g, of_products;
 
   __device__ __forceinline__ float normalised(float x) const { return (x - mean) * scale; }
-  __device__ __forceinline__ float dx(float x, float g) const {
-    return scale * (g - of_g - normalised(x) * of_products);
+  __device__ __forceinline__ float dx(float x, float g) const { return of_normalised(normalised(x), g); }
+  __device__ __forceinline__ float of_normalised(float n, float g) const {
+    return scale * (g - of_g - n * of_products);
   }
 };
 
@@ -54,11 +58,12 @@ template <int WIDTH, class Element>
 __device__ __forceinline__ void add_gradient_sums(TwoSums::Value& sums, const Vector<Element, WIDTH>& x,
                                                   const Vector<Element, WIDTH>& dy,
                                                   const Vector<Element, WIDTH>& w, float mean, float scale) {
+  const Floats of_x(x), of_dy(dy), weights(w);
 #pragma unroll
   for (int j = 0; j < WIDTH; ++j) {
-    const float g = to_float(w.x[j]) * to_float(dy.x[j]);
+    const float g = weights.x[j] * of_dy.x[j];
     sums.first += g;
-    sums.second += g * ((to_float(x.x[j]) - mean) * scale);
+    sums.second += g * ((of_x.x[j] - mean) * scale);
   }
 }
 
@@ -67,27 +72,27 @@ template <int WIDTH, class Element>
 __device__ __forceinline__ void add_uncentred_sums(TwoSums::Value& sums, const Vector<Element, WIDTH>& x,
                                                    const Vector<Element, WIDTH>& dy,
                                                    const Vector<Element, WIDTH>& w) {
+  const Floats of_x(x), of_dy(dy), weights(w);
 #pragma unroll
   for (int j = 0; j < WIDTH; ++j) {
-    const float v = to_float(x.x[j]);
-    sums.first += v * v;
-    sums.second += v * (to_float(w.x[j]) * to_float(dy.x[j]));
+    sums.first += of_x.x[j] * of_x.x[j];
+    sums.second += of_x.x[j] * (weights.x[j] * of_dy.x[j]);
   }
 }
 
-// sums of (x - mean)^2, of g = w dy and of g (x - mean) over a vector that begins at `column`. WHOLE as in
-// tile/row.cuh
+// sums of (x - mean)^2, of g = w dy and of g (x - mean) over a vector that begins at `column`; elements
+// outside of the row have to be 0. WHOLE as in tile/row.cuh
 template <bool WHOLE, int WIDTH, class Element>
 __device__ __forceinline__ void add_centred_sums(ThreeSums::Value& sums, const Vector<Element, WIDTH>& x,
                                                  const Vector<Element, WIDTH>& dy,
                                                  const Vector<Element, WIDTH>& w, float mean, int column,
                                                  int columns) {
+  const Floats of_x(x), of_dy(dy), weights(w);
 #pragma unroll
   for (int j = 0; j < WIDTH; ++j) {
     const int at = column + (WHOLE ? 0 : j);
-    const float distance = at >= 0 && at < columns ? to_float(x.x[j]) - mean : 0.f;
-    const float g = to_float(w.x[j]) * to_float(dy.x[j]);
-    sums.first += distance * distance;
+    const float distance = of_x.x[j] - mean, g = weights.x[j] * of_dy.x[j];
+    if (at >= 0 && at < columns) sums.first += distance * distance;
     sums.second += g;
     sums.third += g * distance;
   }
@@ -98,10 +103,37 @@ __device__ __forceinline__ Vector<Out, WIDTH> norm_gradient(const Vector<Element
                                                             const Vector<Element, WIDTH>& dy,
                                                             const Vector<Element, WIDTH>& w,
                                                             RowGradient row) {
+  const Floats of_x(x), of_dy(dy), weights(w);
   Vector<Out, WIDTH> dx;
 #pragma unroll
-  for (int j = 0; j < WIDTH; ++j)
-    dx.x[j] = from_float<Out>(row.dx(to_float(x.x[j]), to_float(w.x[j]) * to_float(dy.x[j])));
+  for (int j = 0; j < WIDTH; ++j) dx.x[j] = from_float<Out>(row.dx(of_x.x[j], weights.x[j] * of_dy.x[j]));
+  return dx;
+}
+
+// what an element adds to the gradients of its column: to that of the weight, and of the bias where there is
+// one
+__device__ __forceinline__ void add_to_column(float& sum, float dy, float normalised) {
+  sum += dy * normalised;
+}
+__device__ __forceinline__ void add_to_column(TwoSums::Value& sums, float dy, float normalised) {
+  sums.first += dy * normalised;
+  sums.second += dy;
+}
+
+// the same as norm_gradient of the vector with this number, and what it adds to the gradients of its columns
+template <class Out, int WIDTH, class Element, class Value, int COUNT>
+__device__ __forceinline__ Vector<Out, WIDTH> norm_gradients(const Vector<Element, WIDTH>& x,
+                                                             const Vector<Element, WIDTH>& dy,
+                                                             const Vector<Element, WIDTH>& w, RowGradient row,
+                                                             int vector, Value (&sums)[COUNT]) {
+  const Floats of_x(x), of_dy(dy), weights(w);
+  Vector<Out, WIDTH> dx;
+#pragma unroll
+  for (int j = 0; j < WIDTH; ++j) {
+    const float normalised = row.normalised(of_x.x[j]);
+    dx.x[j] = from_float<Out>(row.of_normalised(normalised, weights.x[j] * of_dy.x[j]));
+    add_to_column(sums[vector * WIDTH + j], of_dy.x[j], normalised);
+  }
   return dx;
 }
 

@@ -8,9 +8,11 @@ template <int COUNT, int WIDTH, class Element>
 __device__ __forceinline__ float sum_elements(const Vector<Element, WIDTH> (&v)[COUNT]) {
   float sum = 0.f;
 #pragma unroll
-  for (int i = 0; i < COUNT; ++i)
+  for (int i = 0; i < COUNT; ++i) {
+    const Floats from(v[i]);
 #pragma unroll
-    for (int j = 0; j < WIDTH; ++j) sum += to_float(v[i].x[j]);
+    for (int j = 0; j < WIDTH; ++j) sum += from.x[j];
+  }
   return sum;
 }
 
@@ -19,12 +21,11 @@ template <int COUNT, int WIDTH, class Element>
 __device__ __forceinline__ float sum_squares(const Vector<Element, WIDTH> (&v)[COUNT]) {
   float sum = 0.f;
 #pragma unroll
-  for (int i = 0; i < COUNT; ++i)
+  for (int i = 0; i < COUNT; ++i) {
+    const Floats from(v[i]);
 #pragma unroll
-    for (int j = 0; j < WIDTH; ++j) {
-      const float x = to_float(v[i].x[j]);
-      sum += x * x;
-    }
+    for (int j = 0; j < WIDTH; ++j) sum += from.x[j] * from.x[j];
+  }
   return sum;
 }
 
@@ -55,8 +56,9 @@ __device__ __forceinline__ TwoSums::Value counted_sum(const Vector<Element, WIDT
   for (int i = 0; i < COUNT; ++i) {
     const int from = max(first + i * step, 0), to = min(first + i * step + WIDTH, columns);
     own.first += static_cast<float>(WHOLE ? (from < columns ? WIDTH : 0) : max(to - from, 0));
+    const Floats x(v[i]);
 #pragma unroll
-    for (int j = 0; j < WIDTH; ++j) own.second += to_float(v[i].x[j]);
+    for (int j = 0; j < WIDTH; ++j) own.second += x.x[j];
   }
   return own;
 }
@@ -67,13 +69,15 @@ __device__ __forceinline__ float squares_about(float mean, const Vector<Element,
                                                int first, int step, int columns) {
   float squares = 0.f;
 #pragma unroll
-  for (int i = 0; i < COUNT; ++i)
+  for (int i = 0; i < COUNT; ++i) {
+    const Floats from(v[i]);
 #pragma unroll
     for (int j = 0; j < WIDTH; ++j) {
       const int column = first + i * step + (WHOLE ? 0 : j);
-      const float distance = column >= 0 && column < columns ? to_float(v[i].x[j]) - mean : 0.f;
-      squares += distance * distance;
+      const float distance = from.x[j] - mean;
+      if (column >= 0 && column < columns) squares += distance * distance;
     }
+  }
   return squares;
 }
 
@@ -119,9 +123,10 @@ __device__ __forceinline__ Moments::Value row_moments(const Vector<Element, WIDT
 template <class Out, int WIDTH, class Element>
 __device__ __forceinline__ Vector<Out, WIDTH> scaled(const Vector<Element, WIDTH>& v, float scale,
                                                      const Vector<Element, WIDTH>& w) {
+  const Floats from(v), weights(w);
   Vector<Out, WIDTH> y;
 #pragma unroll
-  for (int j = 0; j < WIDTH; ++j) y.x[j] = from_float<Out>(to_float(v.x[j]) * scale * to_float(w.x[j]));
+  for (int j = 0; j < WIDTH; ++j) y.x[j] = from_float<Out>(from.x[j] * scale * weights.x[j]);
   return y;
 }
 
@@ -130,10 +135,11 @@ template <class Out, int WIDTH, class Element>
 __device__ __forceinline__ Vector<Out, WIDTH> standardized(const Vector<Element, WIDTH>& v, float mean,
                                                            float scale, const Vector<Element, WIDTH>& w,
                                                            const Vector<Element, WIDTH>& b) {
+  const Floats from(v), weights(w), biases(b);
   Vector<Out, WIDTH> y;
 #pragma unroll
   for (int j = 0; j < WIDTH; ++j)
-    y.x[j] = from_float<Out>((to_float(v.x[j]) - mean) * scale * to_float(w.x[j]) + to_float(b.x[j]));
+    y.x[j] = from_float<Out>((from.x[j] - mean) * scale * weights.x[j] + biases.x[j]);
   return y;
 }
 
@@ -141,8 +147,9 @@ __device__ __forceinline__ Vector<Out, WIDTH> standardized(const Vector<Element,
 template <int WIDTH, class Element>
 __device__ __forceinline__ Vector<Element, WIDTH> added(const Vector<Element, WIDTH>& a,
                                                         const Vector<Element, WIDTH>& b) {
+  const Floats one(a), other(b);
   Vector<Element, WIDTH> sum;
 #pragma unroll
-  for (int j = 0; j < WIDTH; ++j) sum.x[j] = from_float<Element>(to_float(a.x[j]) + to_float(b.x[j]));
+  for (int j = 0; j < WIDTH; ++j) sum.x[j] = from_float<Element>(one.x[j] + other.x[j]);
   return sum;
 }

@@ -1,8 +1,7 @@
 // a row of a matrix as vectors of up to 16 bytes. rows may start anywhere: vectors lie at multiples of their
 // size, so that the first and the last one of a row may be parts.
 #pragma once
-#include "tile/convert.cuh"
-#include "tile/vector.cuh"
+#include "tile/floats.cuh"
 
 #ifndef ROW_VECTOR_BYTES
 #define ROW_VECTOR_BYTES VECTOR_BYTES  // of the vectors that rows are whole numbers of
@@ -32,23 +31,19 @@ __device__ __forceinline__ int row_head(const Element* row) {
 template <int WIDTH, bool WHOLE, class Element>
 __device__ __forceinline__ Vector<Element, WIDTH> load_row(const Element* row, int column, int columns,
                                                            bool aligned, Element other) {
-  Vector<Element, WIDTH> v;
   if constexpr (WHOLE) {
-    if (column < columns) return load_vector<WIDTH>(row + column);
-#pragma unroll
-    for (int i = 0; i < WIDTH; ++i) v.x[i] = other;
+    return load_if<WIDTH>(column < columns, row + column, other);
   } else {
-    if (aligned && column >= 0 && column <= columns - WIDTH) return load_vector<WIDTH>(row + column);
-#pragma unroll
-    for (int i = 0; i < WIDTH; ++i) v.x[i] = other;
-    if (columns <= 0 || column >= columns) return v;
+    const bool whole = aligned && column >= 0 && column <= columns - WIDTH;
+    Vector<Element, WIDTH> v = load_if<WIDTH>(whole, row + column, other);
+    if (whole || columns <= 0 || column >= columns) return v;
 #pragma unroll
     for (int i = 0; i < WIDTH; ++i) {  // without branches: all loads are in flight
       const Element x = row[min(max(column + i, 0), columns - 1)];
       if (column + i >= 0 && column + i < columns) v.x[i] = x;
     }
+    return v;
   }
-  return v;
 }
 
 // st.global.v4 or .v2: stores a vector to device memory, where another branch stores single elements. of a
@@ -114,12 +109,7 @@ struct RowWalk {
       const int at = column(first + i * step);
       const bool whole = WHOLE ? at < limit : to_vectors && at >= 0 && at <= limit - WIDTH;
       parts |= !WHOLE && !whole && at < limit;
-      if (whole) {
-        v[i] = load_vector<WIDTH>(row + at);
-      } else {
-#pragma unroll
-        for (int j = 0; j < WIDTH; ++j) v[i].x[j] = other;
-      }
+      v[i] = load_if<WIDTH>(whole, row + at, other);
     }
     if (WHOLE || !parts) return;
 #pragma unroll

@@ -1,5 +1,5 @@
 // long rows that come to shared memory by bulk copies ahead of their use: a block, or the RANKS blocks of a
-// cluster, takes row after row, and while it works on one the copies of the next DEPTH - 1 are on their way.
+// cluster, takes row after row, and while it works on one the copies of the next DEPTH are on their way.
 // each of MEMBERS threads holds COUNT vectors of a row.
 // sm_90. rows begin at multiples of 16 bytes and consist of whole vectors of 16 bytes.
 #pragma once
@@ -46,12 +46,7 @@ class RowPrefetch {
     mbarrier_wait(full[stage], parity);
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-      if (in_row(i)) {
-        v[i] = load_vector<WIDTH>(parts + stage * PART + (column(i) - first));
-      } else {
-#pragma unroll
-        for (int j = 0; j < WIDTH; ++j) v[i].x[j] = other;
-      }
+      v[i] = load_if<WIDTH>(in_row(i), parts + stage * PART + (column(i) - first), other);
     }
   }
 

@@ -53,18 +53,18 @@ CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": FILLED}
 """As `FUSED`; the most blocks of a cluster; `FILLED`."""
 
 FETCHED = {"VECTORS": 4, "STAGES": 3, "MOST": 512, "RESIDENT": 1, "MULTIPROCESSORS": 132, "ADDERS": 512}
-"""As `prefetch.PARAMETERS`; as `FUSED`. Half as many threads where there are two sums of a column."""
+"""As `prefetch.PARAMETERS`; as `FUSED`."""
 
 MOST_FETCHED = 32
 """Elements of x and of dy that a thread holds: it keeps the sums of as many columns."""
 
 WORTH_FETCHING = 2**13
-"""Bytes of a row from which on it is fetched ahead; four times as many where there is one sum of a column, of fp32."""
+"""Bytes of a row from which on it is fetched ahead; four times as many where there is one sum of a column."""
 
-MOST_AHEAD = 2**15
-"""Columns of a row, by the sums of a column, up to which at most two blocks share it as they fetch rows ahead. Longer
-ones are split, however many rows there are: layer norm's gradients of 4853x19888 took 745 us fetched ahead by clusters
-of four blocks, and 383 split; RMS norm's, by two blocks, 214 and 317, but 443 and 343 at 2048x65536 (H200)."""
+MOST_AHEAD = 2**16
+"""Bytes of a row up to which at most two blocks share it as they fetch rows ahead. Longer ones are split, however
+many rows there are: RMS norm's gradients of 2048x65536 took 443 us fetched ahead, and 343 split, layer norm's of
+2048x32768 164 and 212 (H200)."""
 
 ALONE = {"THREADS": 512, "VECTORS": 4, "MOST": 4}
 """Of the one cluster that takes all rows: threads of its largest block; as `HELD`."""
@@ -267,6 +267,16 @@ def width(p: RowProblem, size: Mapping[str, int]) -> int:
     return size.get("ROW_VECTOR_BYTES", groups.row_bytes(p)) // p.widest
 
 
+def fetched_sizes(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
+    """As `prefetch.sizes`, with no more blocks than a multiprocessor has registers for, by what compilers made of
+    kernels with 12 to 32 elements a thread. Where it has several, one stage is enough: one works while another waits,
+    and w comes from the L1, which has the rest of the memory."""
+    found = prefetch.sizes(p, size, arrays=2)
+    registers = 36 + (12 + sums * groups.width(p)) * found["VECTORS"]
+    blocks = max(1, min(found["RESIDENT"], REGISTERS // (found["THREADS"] * registers)))
+    return {**found, "RESIDENT": blocks, "STAGES": found["STAGES"] if blocks == 1 else min(1, found["STAGES"])}
+
+
 def with_added(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     """The same; ADDED: the columns that a block of the second kernel adds up, few where all blocks work at once so, at
     most one a lane."""
@@ -303,20 +313,19 @@ def _declare_cluster(operation: Operation[G]) -> None:
 def _declare_prefetch(operation: Operation[G]) -> None:
     """The stage that fetches rows ahead."""
     name, problem = operation.name, operation.problem
-    parameters = {**FETCHED, "MOST": FETCHED["MOST"] // len(problem.gradients)}
 
     def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-        return with_added(p, {**size, **prefetch.sizes(p, size, arrays=2)})
+        return with_added(p, {**size, **fetched_sizes(p, size, len(problem.gradients))})
 
     @operation.stage(
         "prefetch",
         source=f"{name}/08_prefetch.cu",
         idea="bulk copies fetch the next rows of x and dy while threads work on one",
         parent="cluster",
-        parameters=parameters,
+        parameters=FETCHED,
         space={"VECTORS": (1, 2, 4), "STAGES": (1, 2, 3), "MOST": (128, 256, 512), "RESIDENT": (1, 2, 3)},
         sizes=size_of,
-        supports=prefetch.fits(parameters, arrays=2, most=MOST_FETCHED),
+        supports=prefetch.fits(FETCHED, arrays=2, most=MOST_FETCHED),
         architecture=90,
         edge_cases=(
             problem(rows=300, columns=16, dtype="bf16", out="bf16"),
@@ -544,15 +553,15 @@ def fastest(p: NormGradientProblem) -> tuple[str, ...]:
     row = p.columns * p.in_type.itemsize
     most = MANY_BLOCKS if row <= WORTH_FETCHING else groups.MANY
     few = p.rows < most and p.columns >= max(2048, 8 * p.rows) and not odd(p)
-    single = len(p.gradients) == 1 and p.in_type.itemsize == 4
+    single = len(p.gradients) == 1
     fetched = p.rows >= groups.MANY and row >= WORTH_FETCHING * (4 if single else 1)
-    few = few or (fetched and p.columns > MOST_AHEAD // len(p.gradients))
+    few = few or (fetched and row > MOST_AHEAD)
     return (
         *(("one_cluster",) if small else ()),
         *(("split_rows",) if few else ()),
         *(("prefetch",) if fetched else ()),
         "fused",
-        *(("cluster",) if p.rows >= groups.MANY and single else ()),
+        *(("cluster",) if p.rows >= groups.MANY and single and p.in_type.itemsize == 4 else ()),
         "split_rows",
         "registers",
         "warp_row",

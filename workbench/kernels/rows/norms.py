@@ -68,9 +68,8 @@ def common_controls(y: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
 N = TypeVar("N", bound=NormProblem)
 
 THREADS = (64, 128, 256, 512, 1024)
-HELD = {"THREADS": 128, "VECTORS": 4, "WIDEST": 1}
-"""Threads of the smallest block; vectors that a thread holds, where more threads can be had; whether the widest blocks
-may be taken."""
+HELD = {"THREADS": 128, "VECTORS": 4}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
 
 CLUSTERED = {"THREADS": 128, "VECTORS": 4, "LARGEST": 256}
 """As before; the largest block while there are more of them to be had for a row."""
@@ -157,7 +156,12 @@ def declare_held(operation: Operation[N], arrays: tuple[Argument, ...], most: in
 
 
 def declare_split(
-    operation: Operation[N], first: tuple[Argument, ...], second: tuple[Argument, ...], state: int, sums: bool = False
+    operation: Operation[N],
+    first: tuple[Argument, ...],
+    second: tuple[Argument, ...],
+    state: int,
+    sums: bool = False,
+    parameters: Mapping[str, int] = SPLIT,
 ) -> None:
     """The stage that splits rows over all blocks. `first` are the arrays that its first kernel gets before the states
     of the parts, `state` numbers each, and `second` those of the second kernel. With `sums` the first kernel writes
@@ -169,7 +173,7 @@ def declare_split(
         source=f"{name}/06_split_rows.cu",
         idea="few rows are split over all blocks; a second kernel scales the parts",
         parent="vectorized",
-        parameters=SPLIT,
+        parameters=parameters,
         space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
         supports=groups.worth_splitting,
         edge_cases=(

@@ -18,10 +18,14 @@ from ..rows.problem import SUITE, row_problems
 from .problem import SoftmaxProblem
 
 
+MOST_FETCHED = 2**18
+"""Bytes of a row up to which clusters fetch the next one ahead."""
+
+
 def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
     """Short rows that are no whole vectors are packed. Rows are held by a block each, or fetched ahead where they are
-    many, long and of two bytes an element; few long ones, and others, are held by clusters, or else split."""
-    fetched = p.in_type.itemsize == 2 and prefetch.worth_fetching(p) and p.columns <= 2**16
+    many and long; few long ones, and others, are held by clusters, or else split."""
+    fetched = prefetch.worth_fetching(p) and p.columns * p.in_type.itemsize <= MOST_FETCHED
     short = ("packed",) if not groups.defines(p)["EVEN"] else ()
     return (*short, *(("prefetch",) if fetched else ()), *norms.held(p), "split_rows", "vectorized")
 
@@ -109,9 +113,9 @@ MASKED = SoftmaxProblem(
 NARROW = SoftmaxProblem(rows=7, columns=1004, out="bf16")
 """Rows of whole vectors of 8 bytes."""
 
-HELD = {"THREADS": 128, "VECTORS": 4, "WIDEST": 1}
-"""Threads of the smallest block; vectors that a thread holds, where more threads can be had; whether the widest blocks
-may be taken."""
+HELD = {"THREADS": 128, "VECTORS": 4, "WIDEST": 6}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had, and at most before the
+widest blocks are taken: it keeps each element as fp32."""
 
 
 @SOFTMAX.stage(
