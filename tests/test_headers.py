@@ -44,6 +44,7 @@ TEMPLATES = {
     "staged_panels",
     "weigh_rows",
     "row_prefetch",
+    "floats",
     "realign",
     "shared_sums",
     "parted_sums",

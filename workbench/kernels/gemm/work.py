@@ -190,8 +190,7 @@ def _odd_rows(p: GemmProblem) -> str:
 
 
 def _short_k(p: GemmProblem, size: Sizes) -> Work:
-    apart = p.layout == "nt" and p.ldb > 2 * size["DEPTH"]  # lanes that are neighbours load from other lines
-    return _tiled(p, size["BLOCK_M"], 128, size["DEPTH"], resident=4, kind=_kind(p, "rows of B apart" if apart else ""))
+    return _tiled(p, size["BLOCK_M"], 128, size["DEPTH"], resident=4, kind=_kind(p))
 
 
 def _shifted_pipeline(p: GemmProblem, size: Sizes) -> Work:
