@@ -153,7 +153,7 @@ SPILT = {
     **{"rms_norm_backward:cluster": 96, "layer_norm_backward:cluster": 64, "layer_norm_backward:fused": 56},
     **{"layer_norm_backward:one_cluster": 20, "layer_norm:split_rows": 16},
     # several vectors of 16-bit types ahead
-    **{"rms_norm_backward:split_rows": 12, "layer_norm_backward:split_rows": 20, "gemm:one_vector": 80},
+    **{"rms_norm_backward:split_rows": 36, "layer_norm_backward:split_rows": 20, "gemm:one_vector": 80},
     "gemm:thread_columns": 112,
     # two blocks or more a multiprocessor; of 64 threads ptxas makes it as many as shared memory has room for
     **{"conv2d:halo": 32, "conv2d:depthwise_tma": 20, "conv2d:pointwise": 12, "gemm:split_warp_tiles": 36},

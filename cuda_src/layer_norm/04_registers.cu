@@ -28,6 +28,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECT
 
   Vector<IN, WIDTH> v[VECTORS];
   walk.load(v, from, member, GROUP, outside);
+  const RowVectors<VECTORS, WIDTH, EVEN, IN> weights(walk, w, member, GROUP, outside);
+  const RowVectors<VECTORS, WIDTH, EVEN, IN> biases(walk, b, member, GROUP, outside);
   const Moments::Value state =
       row_moments<EVEN, GROUP, THREADS>(v, walk.column(member), GROUP * WIDTH, columns, scratch);
   const float scale = rsqrtf(state.squares / columns + eps);
@@ -35,8 +37,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECT
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    walk.store(to, column,
-               standardized<OUT>(v[i], state.mean, scale, walk.load(w, column, outside),
-                                 walk.load(b, column, outside)));
+    walk.store(to, column, standardized<OUT>(v[i], state.mean, scale, weights[i], biases[i]));
   }
 }

@@ -31,6 +31,8 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
 
   Vector<IN, WIDTH> v[VECTORS];
   walk.load(v, from, member, GROUP * BLOCKS, outside);
+  const RowVectors<VECTORS, WIDTH, EVEN, IN> weights(walk, w, member, GROUP * BLOCKS, outside);
+  const RowVectors<VECTORS, WIDTH, EVEN, IN> biases(walk, b, member, GROUP * BLOCKS, outside);
   Moments::Value state =
       held_moments<EVEN, GROUP, THREADS>(v, walk.column(member), GROUP * BLOCKS * WIDTH, columns, scratch);
   state = cluster_reduce<Moments, BLOCKS>(state, others);
@@ -39,8 +41,6 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP * BLOCKS);
-    walk.store(to, column,
-               standardized<OUT>(v[i], state.mean, scale, walk.load(w, column, outside),
-                                 walk.load(b, column, outside)));
+    walk.store(to, column, standardized<OUT>(v[i], state.mean, scale, weights[i], biases[i]));
   }
 }

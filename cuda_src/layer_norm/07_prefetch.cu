@@ -3,10 +3,9 @@
 //
 // stage 7, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks, takes one row after the
 // other. bulk copies bring the next STAGES rows to shared memory while threads work on the present row in
-// their registers. the registers also hold weights and biases, which are the same for all rows.
+// their registers. weights and biases are the same for all rows, and come from the L1.
 //
-// what it gains: loads go on while a block computes and stores, however large it is. weights and biases are
-// read once a block.
+// what it gains: loads go on while a block computes and stores, however large it is.
 //
 // what limits it: device memory. a row of less than a few tens of kilobytes is too little work for a block.
 #include "tile/cluster_reduce.cuh"

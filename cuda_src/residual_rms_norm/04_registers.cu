@@ -30,6 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECT
 
   Vector<IN, WIDTH> v[VECTORS];
   walk.load(v, from, member, GROUP, outside);
+  const RowVectors<VECTORS, WIDTH, EVEN, IN> weights(walk, w, member, GROUP, outside);
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
@@ -42,6 +43,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECT
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    walk.store(to, column, scaled<OUT>(v[i], scale, walk.load(w, column, outside)));
+    walk.store(to, column, scaled<OUT>(v[i], scale, weights[i]));
   }
 }

@@ -34,6 +34,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, 1
 
   Vector<IN, WIDTH> v[VECTORS];
   walk.load(v, from, member, GROUP * BLOCKS, outside);
+  const RowVectors<VECTORS, WIDTH, EVEN, IN> weights(walk, w, member, GROUP * BLOCKS, outside);
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP * BLOCKS);
@@ -47,6 +48,6 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, 1
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP * BLOCKS);
-    walk.store(to, column, scaled<OUT>(v[i], scale, walk.load(w, column, outside)));
+    walk.store(to, column, scaled<OUT>(v[i], scale, weights[i]));
   }
 }

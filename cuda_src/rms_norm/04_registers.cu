@@ -27,12 +27,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECT
 
   Vector<IN, WIDTH> v[VECTORS];
   walk.load(v, from, member, GROUP, outside);
+  const RowVectors<VECTORS, WIDTH, EVEN, IN> weights(walk, w, member, GROUP, outside);
   const float squares = row_reduce<Sum, GROUP, THREADS>(sum_squares(v), scratch);
   const float scale = rsqrtf(squares / columns + eps);
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    walk.store(to, column, scaled<OUT>(v[i], scale, walk.load(w, column, outside)));
+    walk.store(to, column, scaled<OUT>(v[i], scale, weights[i]));
   }
 }

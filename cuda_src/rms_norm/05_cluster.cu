@@ -31,6 +31,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, 1
 
   Vector<IN, WIDTH> v[VECTORS];
   walk.load(v, from, member, GROUP * BLOCKS, outside);
+  const RowVectors<VECTORS, WIDTH, EVEN, IN> weights(walk, w, member, GROUP * BLOCKS, outside);
   float squares = row_reduce<Sum, GROUP, THREADS>(sum_squares(v), scratch);
   squares = cluster_reduce<Sum, BLOCKS>(squares, others);
   const float scale = rsqrtf(squares / columns + eps);
@@ -38,6 +39,6 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, 1
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP * BLOCKS);
-    walk.store(to, column, scaled<OUT>(v[i], scale, walk.load(w, column, outside)));
+    walk.store(to, column, scaled<OUT>(v[i], scale, weights[i]));
   }
 }

@@ -3,10 +3,9 @@
 //
 // stage 7, prefetch: blocks are persistent. a block, or a cluster of BLOCKS blocks, takes one row after the
 // other. bulk copies bring the next STAGES rows to shared memory while threads work on the present row in
-// their registers. the registers also hold the weights, which are the same for all rows.
+// their registers. weights are the same for all rows, and come from the L1.
 //
-// what it gains: loads go on while a block computes and stores, however large it is. weights are read once a
-// block.
+// what it gains: loads go on while a block computes and stores, however large it is.
 //
 // what limits it: device memory. a row of less than a few tens of kilobytes is too little work for a block.
 #include "tile/cluster_reduce.cuh"
@@ -25,10 +24,6 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
   if constexpr (BLOCKS > 1) cluster_started();
   RowPrefetch<IN, WIDTH, VECTORS, THREADS, BLOCKS, STAGES> ahead(memory, full, x, rows, columns, ldx);
   const IN outside = from_float<IN>(0.f);
-  Vector<IN, WIDTH> weights[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    weights[i] = load_row<WIDTH, true>(w, ahead.column(i), columns, true, outside);
 
   for (int turn = 0; ahead.more(); ahead.next(), turn ^= 1) {
     Vector<IN, WIDTH> v[VECTORS];
@@ -40,6 +35,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     OUT* to = y + ahead.row * ldy;
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      if (ahead.in_row(i)) store_vector(to + ahead.column(i), scaled<OUT>(v[i], scale, weights[i]));
+      if (ahead.in_row(i))
+        store_vector(to + ahead.column(i), scaled<OUT>(v[i], scale, load_vector<WIDTH>(w + ahead.column(i))));
   }
 }

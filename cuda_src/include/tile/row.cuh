@@ -132,6 +132,33 @@ struct RowWalk {
   }
 };
 
+// the vectors of another row that a thread takes as it walks: COUNT, the first with the number `first`, the
+// others `step` further each. few of them are loaded at once, so that they are on their way while threads
+// reduce; more would take too many registers, and are loaded where they are used
+template <int COUNT, int WIDTH, bool WHOLE, class Element>
+class RowVectors {
+  static constexpr bool AT_ONCE = COUNT <= 2;
+  const RowWalk<WIDTH, WHOLE>& walk;
+  const Element* row;
+  int first, step;
+  Element other;
+  Vector<Element, WIDTH> held[AT_ONCE ? COUNT : 1];
+
+ public:
+  __device__ __forceinline__ RowVectors(const RowWalk<WIDTH, WHOLE>& walk, const Element* row, int first,
+                                        int step, Element other)
+      : walk(walk), row(row), first(first), step(step), other(other) {
+    if constexpr (AT_ONCE) walk.load(held, row, first, step, other);
+  }
+
+  __device__ __forceinline__ Vector<Element, WIDTH> operator[](int i) const {
+    if constexpr (AT_ONCE)
+      return held[i];
+    else
+      return walk.load(row, walk.column(first + i * step), other);
+  }
+};
+
 // the part number `index` of a row that is split into parts of `part` vectors each
 template <int WIDTH, bool WHOLE>
 struct RowPart : RowWalk<WIDTH, WHOLE> {
