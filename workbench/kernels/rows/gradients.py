@@ -59,12 +59,13 @@ MOST_FETCHED = 32
 """Elements of x and of dy that a thread holds: it keeps the sums of as many columns."""
 
 WORTH_FETCHING = 2**13
-"""Bytes of a row from which on it is fetched ahead; four times as many where there is one sum of a column."""
+"""Bytes of a row from which on it is fetched ahead; three times as many where there is one sum of a column: 16384x8192
+takes 227 us so, and 205 in `fused`, 8192x12288 174 and 182 (RMS norm, bf16, H200)."""
 
-MOST_AHEAD = 2**16
-"""Bytes of a row up to which at most two blocks share it as they fetch rows ahead. Longer ones are split, however
-many rows there are: RMS norm's gradients of 2048x65536 took 443 us fetched ahead, and 343 split, layer norm's of
-2048x32768 164 and 212 (H200)."""
+MOST_AHEAD = 2**15
+"""Columns of a row up to which rows are fetched ahead. Longer ones are split, however many rows there are: RMS norm's
+gradients of 2048x65536 took 443 us fetched ahead, and 343 split, layer norm's of 2048x32768 162 and 212 (bf16, H200).
+"""
 
 ALONE = {"THREADS": 512, "VECTORS": 4, "MOST": 4}
 """Of the one cluster that takes all rows: threads of its largest block; as `HELD`."""
@@ -269,12 +270,14 @@ def width(p: RowProblem, size: Mapping[str, int]) -> int:
 
 def fetched_sizes(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     """As `prefetch.sizes`, with no more blocks than a multiprocessor has registers for, by what compilers made of
-    kernels with 12 to 32 elements a thread. Where it has several, one stage is enough: one works while another waits,
-    and w comes from the L1, which has the rest of the memory."""
+    kernels with 12 to 32 elements a thread. Where it has several, one stage is enough, since one works while another
+    waits; and where several share a row, whose w comes from the L1, which has the rest of the memory: layer norm's of
+    4853x19888 take 211 us with one stage, and 273 with three (bf16, H200)."""
     found = prefetch.sizes(p, size, arrays=2)
     registers = 36 + (12 + sums * groups.width(p)) * found["VECTORS"]
     blocks = max(1, min(found["RESIDENT"], REGISTERS // (found["THREADS"] * registers)))
-    return {**found, "RESIDENT": blocks, "STAGES": found["STAGES"] if blocks == 1 else min(1, found["STAGES"])}
+    alone = blocks == found["BLOCKS"] == 1
+    return {**found, "RESIDENT": blocks, "STAGES": found["STAGES"] if alone else min(1, found["STAGES"])}
 
 
 def with_added(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -554,8 +557,8 @@ def fastest(p: NormGradientProblem) -> tuple[str, ...]:
     most = MANY_BLOCKS if row <= WORTH_FETCHING else groups.MANY
     few = p.rows < most and p.columns >= max(2048, 8 * p.rows) and not odd(p)
     single = len(p.gradients) == 1
-    fetched = p.rows >= groups.MANY and row >= WORTH_FETCHING * (4 if single else 1)
-    few = few or (fetched and row > MOST_AHEAD)
+    fetched = p.rows >= groups.MANY and row >= WORTH_FETCHING * (3 if single else 1)
+    few = few or (fetched and p.columns > MOST_AHEAD)
     return (
         *(("one_cluster",) if small else ()),
         *(("split_rows",) if few else ()),

@@ -24,8 +24,8 @@ ODD_SHAPES = ((4, 4), (8, 2), (16, 2), (32, 4), (64, 4), (128, 8), (512, 8))
 """The same, of many rows that are not whole vectors: their ends come later, so more rows have to be in flight."""
 
 WIDEST = (1024, 4)
-"""The same, of many rows of two bytes an element that are whole vectors, where a stage says of how many vectors a thread
-it takes these blocks instead."""
+"""The same, of many rows of two bytes an element that are whole vectors, where a thread would hold more vectors than a
+stage says."""
 
 MOST_THREADS, MOST_VECTORS, MOST_BLOCKS = 512, 8, 8
 """Of a block, each of which may then have 128 registers; that a thread holds in them; of a cluster on every device."""
@@ -60,7 +60,7 @@ MANY = 1024
 """Rows from which on every multiprocessor has several, however many threads share one."""
 
 
-VERY_MANY, LARGEST_OF_LANES = 8 * MANY, 2**12
+VERY_MANY, LARGEST_OF_LANES = 32 * MANY, 2**12
 """Rows from which on a warp is enough for each, if it has no more vectors than this."""
 
 

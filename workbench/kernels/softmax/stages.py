@@ -17,15 +17,18 @@ from ..rows.launches import WARP
 from ..rows.problem import SUITE, row_problems
 from .problem import SoftmaxProblem
 
+MOST_FETCHED = {2: 2**17, 4: 2**15}
+"""Columns, by the bytes of an element, up to which clusters fetch the next row ahead."""
 
-MOST_FETCHED = 2**18
-"""Bytes of a row up to which clusters fetch the next one ahead."""
+FETCHED = {**prefetch.PARAMETERS, "MOST": 256, "RESIDENT": 3}
+"""A thread keeps each element as fp32, for which two blocks of 512 threads have no registers: 4096x65536 takes 310 us
+so, and 340 with one of them (bf16, H200)."""
 
 
 def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
     """Short rows that are no whole vectors are packed. Rows are held by a block each, or fetched ahead where they are
     many and long; few long ones, and others, are held by clusters, or else split."""
-    fetched = prefetch.worth_fetching(p) and p.columns * p.in_type.itemsize <= MOST_FETCHED
+    fetched = prefetch.worth_fetching(p) and p.columns <= MOST_FETCHED[p.in_type.itemsize]
     short = ("packed",) if not groups.defines(p)["EVEN"] else ()
     return (*short, *(("prefetch",) if fetched else ()), *norms.held(p), "split_rows", "vectorized")
 
@@ -181,7 +184,7 @@ def split_rows(p: SoftmaxProblem, size: Mapping[str, int]) -> Plan:
     return Plan((first, second), scratch={"states": Array((p.rows * count, 2), FP32, output=True)})
 
 
-prefetch.declare(SOFTMAX, "softmax/08_prefetch.cu", _args, edge_cases=(MASKED,))
+prefetch.declare(SOFTMAX, "softmax/08_prefetch.cu", _args, parameters=FETCHED, edge_cases=(MASKED,))
 
 
 MOST_PACKED = 512
