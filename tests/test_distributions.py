@@ -139,15 +139,17 @@ def test_nan_is_right_where_the_reference_has_it_unless_nobody_wrote_it() -> Non
 
 def test_what_overflows_within_the_bound_may_become_infinite() -> None:
     array = Array((1,), FP16, output=True)
-    for expected, got, right in (
-        (65510.0, np.inf, True),
-        (65510.0, -np.inf, False),
-        (65530.0, 65504.0, True),
-        (60000.0, np.inf, False),
-        (1e6, 65504.0, False),
+    for expected, bound, got, right in (
+        (65510.0, 32.0, np.inf, True),
+        (65510.0, 32.0, -np.inf, False),
+        (65530.0, 32.0, 65504.0, True),
+        (60000.0, 32.0, np.inf, False),
+        (1e6, 32.0, 65504.0, False),
+        (1e6, 1e7, -np.inf, True),  # numbers within the bound overflow on both sides
+        (1e6, 1e6, -np.inf, False),
     ):
-        found = compare("y", array, np.array([got], np.float16), np.array([expected]), np.array([32.0]), Tier.BOUNDED)
-        assert (found.wrong_count == 0) == right, (expected, got)
+        found = compare("y", array, np.array([got], np.float16), np.array([expected]), np.array([bound]), Tier.BOUNDED)
+        assert (found.wrong_count == 0) == right, (expected, bound, got)
 
 
 def test_the_short_form_has_every_distribution_and_says_what_is_undefined() -> None:

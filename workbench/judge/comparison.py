@@ -65,7 +65,7 @@ def _overflowed(
 ) -> np.ndarray[Any, Any]:
     """Which elements are infinite where a number within the bound is rounded to that infinity."""
     with np.errstate(invalid="ignore", over="ignore"):
-        farthest = array.dtype.rounded(expected + np.copysign(bound, expected))
+        farthest = array.dtype.rounded(expected + np.copysign(bound, got.astype(np.float64)))
     infinite: np.ndarray[Any, Any] = np.isinf(got) & (got == farthest) & np.isfinite(bound)
     return infinite
 
