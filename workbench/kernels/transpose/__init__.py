@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -267,3 +267,39 @@ def realigned(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
         ("x", "y", *sizes),
         shared_bytes=(vectors + 1) * 16,
     )
+
+
+def _matrix_tile(p: TransposeProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """TILE_R rows, fewer where there are fewer, and columns of TILE_BYTES in all; BAND rows of tiles that are taken
+    together."""
+    width, elements = 16 // p.in_type.itemsize, size["TILE_BYTES"] // p.in_type.itemsize
+    rows = max(width, min(size["TILE_R"], groups.power_of_two(p.rows)))
+    return {"TILE_R": rows, "TILE_C": max(8 * width, elements // rows)}
+
+
+def _whole(p: TransposeProblem) -> str | None:
+    """Why a stage that moves nothing but whole vectors does not take a problem."""
+    return None if _even(p) else "rows of x and of y have to be whole vectors of 16 bytes"
+
+
+@TRANSPOSE.stage(
+    "ldmatrix",
+    source="transpose/06_ldmatrix.cu",
+    idea="ldmatrix hands each lane a vector of a column",
+    parent="realigned",
+    edge_cases=(
+        TransposeProblem(rows=8, columns=4104),
+        TransposeProblem(rows=16, columns=2056),
+        TransposeProblem(rows=296, columns=136),
+        TransposeProblem(rows=4, columns=1028, dtype="fp32"),
+        TransposeProblem(rows=292, columns=68, dtype="fp32", pad_x=4, pad_y=8),
+    ),
+    parameters={"THREADS": 256, "TILE_R": 128, "TILE_BYTES": 16384, "BAND": 1},
+    space={"THREADS": (128, 256), "TILE_R": (32, 64, 128, 256), "TILE_BYTES": (8192, 16384, 32768), "BAND": (1, 4)},
+    sizes=_matrix_tile,
+    supports=_whole,
+    architecture=80,
+)
+def ldmatrix(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
+    launch = _launch("transpose_ldmatrix", p, (size["TILE_C"], size["TILE_R"]), (size["THREADS"], 1, 1))
+    return replace(launch, shared_bytes=size["TILE_C"] * size["TILE_R"] * p.in_type.itemsize)
