@@ -13,26 +13,18 @@
 // what limits it: device memory. rows of x and y have to be whole vectors.
 #include "ptx/cp_async.cuh"
 #include "ptx/mma.cuh"
-#include "scheduler/tile_order.cuh"
 #include "tile/vector.cuh"
 #include "tile/warp.cuh"
 
 constexpr int WIDTH = VECTOR_BYTES / sizeof(IN), CHUNKS = TILE_C / WIDTH, WARPS = THREADS / WARP;
 constexpr int PAIR = sizeof(u32) / sizeof(IN);  // elements of a column in a register
-constexpr int ROWS = TILE_R < WARP ? TILE_R : WARP,
-              DOWN = ROWS / WIDTH;                             // of x, and vectors of y, an ldmatrix
-constexpr int ACROSS = WARP / ROWS, GROUPS = CHUNKS / ACROSS;  // vectors of a row of x an ldmatrix
-constexpr int TOGETHER = WARPS > GROUPS ? WARPS / GROUPS : 1;  // warps that share the columns of a group
-static_assert(TILE_R % (TOGETHER * ROWS) == 0 && THREADS % CHUNKS == 0, "each thread has as many vectors");
+// an ldmatrix takes vectors of ROWS rows, and makes DOWN x ACROSS vectors of each column of WIDTH
+constexpr int ROWS = TILE_R < WARP ? TILE_R : WARP, DOWN = ROWS / WIDTH, ACROSS = WARP / ROWS;
+static_assert(TILE_R % ROWS == 0 && WARP % ROWS == 0 && ROWS % WIDTH == 0, "a tile has whole matrices");
 static_assert(CHUNKS % 8 == 0, "vectors of a row are permuted among eight");
-static_assert(TILE_R % WIDTH == 0 && WARP % ROWS == 0 && TILE_R % ROWS == 0, "a tile has whole matrices");
-
-// BAND rows of tiles are taken together, column by column
-__device__ __forceinline__ Tile tile_of(int tiles) {
-  if constexpr (BAND > 1) return grouped_tile<BAND>(blockIdx.x, gridDim.x / tiles, tiles);
-  const unsigned row = blockIdx.x / static_cast<unsigned>(tiles);
-  return {static_cast<int>(row), static_cast<int>(blockIdx.x - row * tiles)};
-}
+static_assert(THREADS % CHUNKS == 0 && TILE_R % (THREADS / CHUNKS) == 0,
+              "each thread copies as many vectors");
+static_assert(CHUNKS % (WARPS * ACROSS) == 0, "each warp stores as many columns");
 
 // where a vector of the tile is
 __device__ __forceinline__ IN* place(IN* tile, int row, int chunk) {
@@ -59,26 +51,24 @@ __device__ __forceinline__ void load(IN* tile, const IN* x, long long ldx, int r
 extern "C" __global__ void __launch_bounds__(THREADS)
     transpose_ldmatrix(const IN* __restrict__ x, IN* __restrict__ y, int rows, int columns, long long ldx,
                        long long ldy, int tiles) {
-  extern __shared__ __align__(128) unsigned char memory[];
+  extern __shared__ __align__(VECTOR_BYTES) unsigned char memory[];
   IN* const tile = reinterpret_cast<IN*>(memory);
-  const Tile at = tile_of(tiles);
-  const int r0 = at.row * TILE_R, c0 = at.column * TILE_C;
+  const int r0 = blockIdx.x / tiles * TILE_R, c0 = blockIdx.x % tiles * TILE_C;
   load(tile, x + r0 * ldx + c0, ldx, rows - r0, columns - c0);
 
-  // the lane gives the address of a vector of matrix lane / 8: of elements for lanes that receive vector
-  // `given` of DOWN x ACROSS
+  // the lane gives the address of row lane % 8 of matrix lane / 8. lanes of vector `given` get 4 bytes of it
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, given = lane % 8 / PAIR;
-  const int row = warp / GROUPS * ROWS + given % DOWN * WIDTH + lane / 8 * PAIR + lane % PAIR;
-  // it receives vector `got` of them, of column `c` of WIDTH
+  const int row = given % DOWN * WIDTH + lane / 8 * PAIR + lane % PAIR;
+  // the lane gets vector `got`, of column `c` of WIDTH
   const int got = PAIR == 2 ? lane % 4 : lane / 4, c = PAIR == 2 ? lane / 4 : lane % 4;
-  const int r = r0 + warp / GROUPS * ROWS + got % DOWN * WIDTH;
+  const int r = r0 + got % DOWN * WIDTH;
 #pragma unroll
-  for (int g = 0; g < GROUPS; g += WARPS) {
-    const int chunk = (g + warp % GROUPS) * ACROSS, column = c0 + (chunk + got / DOWN) * WIDTH + c;
-    const int left = column < columns ? rows - r : 0;
+  for (int first = 0; first < CHUNKS; first += WARPS * ACROSS) {
+    const int chunk = first + warp * ACROSS;
+    const int column = c0 + (chunk + got / DOWN) * WIDTH + c, left = column < columns ? rows - r : 0;
     IN* const to = y + column * ldy + r;
 #pragma unroll
-    for (int step = 0; step < TILE_R; step += TOGETHER * ROWS) {
+    for (int step = 0; step < TILE_R; step += ROWS) {
       u32 v[4];
       const IN* const from = place(tile, row + step, chunk + given / DOWN);
       if constexpr (PAIR == 2)

@@ -73,6 +73,10 @@ SMALL, LARGE, HUGE = 2**16, 2**22, 2**26
 runs of each page are worth a way through shared memory."""
 
 
+LEAST_VECTORS = 8
+"""From how many vectors a row on `ldmatrix` is the fastest: the least that a row of its tiles has."""
+
+
 def _is_copy(p: TransposeProblem) -> bool:
     """Whether y has the elements of x in the same order, side by side."""
     return (p.rows == 1 and p.ldy == 1) or (p.columns == 1 and p.ldx == 1)
@@ -269,12 +273,22 @@ def realigned(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     )
 
 
+FEW_ELEMENTS = {"THREADS": 64, "TILE_BYTES": 4096}
+"""The parameters of `ldmatrix` for less than LARGE elements, so that more multiprocessors have a block."""
+
+
 def _matrix_tile(p: TransposeProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """TILE_R rows, fewer where there are fewer, and columns of TILE_BYTES in all; BAND rows of tiles that are taken
-    together."""
-    width, elements = 16 // p.in_type.itemsize, size["TILE_BYTES"] // p.in_type.itemsize
-    rows = max(width, min(size["TILE_R"], groups.power_of_two(p.rows)))
-    return {"TILE_R": rows, "TILE_C": max(8 * width, elements // rows)}
+    """A tile of TILE_BYTES. Its columns have COLUMN_BYTES, or as many rows as there are, or so few that its rows have
+    LEAST_VECTORS. A row has no more vectors than there are threads.
+
+    Times on an H200, in us, of tiles of rows x columns, with 256 threads where no other number is in brackets:
+    bf16, 16384x8192: 128x64 143, 128x128 143, 64x128 147, 128x64 (128) 145. 16x1048576: 16x512 22.4, 16x1024 22.8.
+    1024x1024: 32x64 (64) 6.8, 32x64 (128) 7.0, 128x64 7.1. 2048x2048, the limit between them: all 10.2 to 10.4.
+    fp32, 65536x1024: 64x64 140, 128x64 142, 128x32 144, 64x32 (128) 144. 1024x1024: 32x32 (64) 7.9, 64x32 8.0."""
+    size = {**size, **(FEW_ELEMENTS if p.rows * p.columns < LARGE else {})}
+    itemsize, vectors = p.in_type.itemsize, size["TILE_BYTES"] // 16
+    rows = min(size["COLUMN_BYTES"] // itemsize, vectors // LEAST_VECTORS, groups.power_of_two(p.rows))
+    return {**size, "TILE_R": rows, "TILE_C": min(vectors // rows, size["THREADS"]) * 16 // itemsize}
 
 
 def _whole(p: TransposeProblem) -> str | None:
@@ -285,17 +299,20 @@ def _whole(p: TransposeProblem) -> str | None:
 @TRANSPOSE.stage(
     "ldmatrix",
     source="transpose/06_ldmatrix.cu",
-    idea="ldmatrix hands each lane a vector of a column",
-    parent="realigned",
+    idea="ldmatrix transposes vectors, which lie in shared memory: each lane gets one of a column",
+    parent="register_blocks",
     edge_cases=(
-        TransposeProblem(rows=8, columns=4104),
-        TransposeProblem(rows=16, columns=2056),
+        TransposeProblem(rows=8, columns=1032),
+        TransposeProblem(rows=16, columns=520, dtype="fp16", pad_x=8, pad_y=16),
         TransposeProblem(rows=296, columns=136),
         TransposeProblem(rows=4, columns=1028, dtype="fp32"),
         TransposeProblem(rows=292, columns=68, dtype="fp32", pad_x=4, pad_y=8),
+        TransposeProblem(rows=8, columns=LARGE // 8),
+        TransposeProblem(rows=LARGE // 64 + 8, columns=72, pad_x=8, pad_y=16),
+        TransposeProblem(rows=LARGE // 64 + 4, columns=68, dtype="fp32"),
     ),
-    parameters={"THREADS": 256, "TILE_R": 128, "TILE_BYTES": 16384, "BAND": 1},
-    space={"THREADS": (128, 256), "TILE_R": (32, 64, 128, 256), "TILE_BYTES": (8192, 16384, 32768), "BAND": (1, 4)},
+    parameters={"THREADS": 256, "COLUMN_BYTES": 256, "TILE_BYTES": 16384},
+    space={"THREADS": (64, 128, 256), "COLUMN_BYTES": (128, 256, 512), "TILE_BYTES": (8192, 16384, 32768)},
     sizes=_matrix_tile,
     supports=_whole,
     architecture=80,
