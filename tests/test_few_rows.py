@@ -87,10 +87,13 @@ CHOICES: list[tuple[Problem, str]] = [
     (TransposeProblem(rows=5, columns=67_271), "realigned"),
     (TransposeProblem(rows=4097, columns=4099), "realigned"),
     (TransposeProblem(rows=905, columns=1095), "padded"),
-    (TransposeProblem(rows=16, columns=2**20), "register_blocks"),
-    (TransposeProblem(rows=8, columns=2**20), "realigned"),
-    (TransposeProblem(rows=4096, columns=4096), "register_blocks"),
-    (TransposeProblem(rows=8192, columns=8192), "realigned"),  # huge
+    (TransposeProblem(rows=8, columns=2**20), "ldmatrix"),
+    (TransposeProblem(rows=2**20, columns=64), "ldmatrix"),
+    (TransposeProblem(rows=2**20, columns=56), "realigned"),  # huge
+    (TransposeProblem(rows=2**16, columns=56), "register_blocks"),
+    (TransposeProblem(rows=2**16, columns=8), "realigned"),
+    (TransposeProblem(rows=2**16, columns=64, pad_x=1), "realigned"),
+    (TransposeProblem(rows=512, columns=32, dtype="fp32"), "ldmatrix"),
     (TransposeProblem(rows=16, columns=64), "padded"),
     (ReduceProblem(rows=1, columns=256), "one_launch"),
     (ReduceProblem(rows=256, columns=64), "one_launch"),

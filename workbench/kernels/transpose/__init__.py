@@ -89,17 +89,18 @@ def _runs(p: TransposeProblem) -> tuple[bool, bool]:
 
 
 def fastest(p: TransposeProblem) -> tuple[str, ...]:
-    """Threads transpose blocks of whole vectors in registers, where there are two blocks side by side both ways; small
-    ones of two bytes an element have too few of them. Other matrices, and huge ones, go through shared memory: in
-    vectors, or element by element while the launch is most of the time."""
+    """`ldmatrix` where rows are whole vectors, and as many as a tile of it has. Where they are fewer, threads transpose
+    blocks of them in registers if two lie side by side both ways, unless the matrix is huge. Others go through shared
+    memory in vectors or, while the launch is most of the time, element by element, as small ones of two bytes do."""
     elements, width = p.rows * p.columns, 16 // p.in_type.itemsize
+    whole = _even(p) and (elements > SMALL or p.in_type.itemsize == 4)
     huge = elements * p.in_type.itemsize >= HUGE
-    whole = (
-        not huge and _even(p) and min(p.rows, p.columns) >= 2 * width and (elements > SMALL or p.in_type.itemsize == 4)
-    )
+    if whole and p.columns >= LEAST_VECTORS * width:
+        return "ldmatrix", "padded"
+    if whole and not huge and min(p.rows, p.columns) >= 2 * width:
+        return "register_blocks", "padded"
     vectors = _is_copy(p) or elements >= LARGE or (any(_runs(p)) and elements > SMALL)
-    first = ("register_blocks",) if whole else ("realigned",) if vectors else ()
-    return (*first, "padded")
+    return ("realigned", "padded") if vectors else ("padded",)
 
 
 def _even(p: TransposeProblem) -> int:
