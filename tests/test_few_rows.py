@@ -12,6 +12,7 @@ import workbench
 from workbench import harness, ops, reference
 from workbench.catalogue import registry
 from workbench.devices import open_device
+from workbench.inspect.profile import profile_stage
 from workbench.judge.case import Case
 from workbench.kernels.cross_entropy import CrossEntropyProblem
 from workbench.kernels.matvec import MATVEC, MatvecProblem
@@ -19,7 +20,7 @@ from workbench.kernels.reduce import REDUCE, ReduceProblem
 from workbench.kernels.rows import gradients, groups
 from workbench.kernels.scan import ScanProblem
 from workbench.kernels.softmax import SoftmaxProblem
-from workbench.kernels.transpose import TRANSPOSE, TransposeProblem
+from workbench.kernels.transpose import LARGE, TRANSPOSE, TransposeProblem
 from workbench.model.problem import Problem
 
 
@@ -86,10 +87,13 @@ CHOICES: list[tuple[Problem, str]] = [
     (TransposeProblem(rows=5, columns=67_271), "realigned"),
     (TransposeProblem(rows=4097, columns=4099), "realigned"),
     (TransposeProblem(rows=905, columns=1095), "padded"),
-    (TransposeProblem(rows=16, columns=2**20), "register_blocks"),
-    (TransposeProblem(rows=8, columns=2**20), "realigned"),
-    (TransposeProblem(rows=4096, columns=4096), "register_blocks"),
-    (TransposeProblem(rows=8192, columns=8192), "realigned"),  # huge
+    (TransposeProblem(rows=8, columns=2**20), "ldmatrix"),
+    (TransposeProblem(rows=2**20, columns=64), "ldmatrix"),
+    (TransposeProblem(rows=2**20, columns=56), "realigned"),  # huge
+    (TransposeProblem(rows=2**16, columns=56), "register_blocks"),
+    (TransposeProblem(rows=2**16, columns=8), "realigned"),
+    (TransposeProblem(rows=2**16, columns=64, pad_x=1), "realigned"),
+    (TransposeProblem(rows=512, columns=32, dtype="fp32"), "ldmatrix"),
     (TransposeProblem(rows=16, columns=64), "padded"),
     (ReduceProblem(rows=1, columns=256), "one_launch"),
     (ReduceProblem(rows=256, columns=64), "one_launch"),
@@ -220,6 +224,20 @@ def test_a_single_row_or_column_without_gaps_is_copied():
     assert kernel(rows=1, columns=9001) == kernel(rows=9001, columns=1) == "transpose_copy"
     assert kernel(rows=1, columns=9001, pad_x=5) == "transpose_copy"  # behind the only row
     assert kernel(rows=1, columns=9001, pad_y=1) == kernel(rows=9001, columns=1, pad_x=1) == "transpose_realigned"
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("rows", [1, 2, 4, 32])
+def test_tiles_of_ldmatrix_are_copied_and_loaded_without_bank_conflicts(rows, dtype):
+    (stage,) = (s for s in TRANSPOSE.stages if s.name == "ldmatrix")
+    width = 8 if dtype == "bf16" else 4
+    for extents in ({"columns": 2048}, {"columns": LARGE // (rows * width)}):  # small tiles and large ones
+        problem = TransposeProblem(rows=rows * width, dtype=dtype, **extents)
+        counts = profile_stage(stage, problem).counts
+        assert counts["shared_load_wavefronts"] == 4 * counts["shared_load_requests"] > 0
+        assert counts["shared_copy_wavefronts"] == 4 * counts["shared_copy_requests"] > 0
+        vectors = rows * problem.columns
+        assert counts["global_store_bytes"] == 16 * vectors == counts["global_copy_bytes"]
 
 
 def test_what_transpose_is_compared_with_copies_a_single_row_too():

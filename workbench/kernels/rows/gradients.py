@@ -58,14 +58,14 @@ FETCHED = {"VECTORS": 4, "STAGES": 3, "MOST": 512, "RESIDENT": 1, "MULTIPROCESSO
 MOST_FETCHED = 32
 """Elements of x and of dy that a thread holds: it keeps the sums of as many columns."""
 
-WORTH_FETCHING = 2**13
-"""Bytes of a row from which on it is fetched ahead; three times as many where there is one sum of a column: 16384x8192
-takes 227 us so, and 205 in `fused`, 8192x12288 174 and 182 (RMS norm, bf16, H200)."""
+WORTH_FETCHING = {1: 2**14 + 1, 2: 2**13}
+"""Bytes of a row from which on it is fetched ahead, by the sums of a column: RMS norm's gradients of 16384x8192 take 209
+us so, and 205 in `fused`, those of 11928x9512 197 and 240 (bf16, H200)."""
 
 MOST_AHEAD = 2**15
 """Columns of a row up to which rows are fetched ahead. Longer ones are split, however many rows there are: RMS norm's
-gradients of 2048x65536 took 443 us fetched ahead, and 343 split, layer norm's of 2048x32768 162 and 212 (bf16, H200).
-"""
+gradients of 2048x65536 took 443 us fetched ahead, and 343 split, those of 257x20872 25 and 31, of 576x73472 174 and 131
+(bf16, H200)."""
 
 ALONE = {"THREADS": 512, "VECTORS": 4, "MOST": 4}
 """Of the one cluster that takes all rows: threads of its largest block; as `HELD`."""
@@ -83,7 +83,7 @@ MOST_OF_LANES = 128
 """Vectors of a row that lanes of a warp hold, four each."""
 
 MANY_BLOCKS = 132
-"""So many have a multiprocessor each."""
+"""So many blocks, or rows, have a multiprocessor each."""
 
 REGISTERS, LEAST_REGISTERS = 2**16, 40
 """Of a multiprocessor; of a thread, however few elements it holds."""
@@ -547,22 +547,20 @@ def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> di
 
 
 def fastest(p: NormGradientProblem) -> tuple[str, ...]:
-    """As measured on an H100 and an H200: one cluster where its threads load few vectors; rows that are long and too
-    few for `fused` to fill the device are split, and more of them that it does not take as `narrow`, since it would
-    store the sums of columns once for each or two of them; many that are long are fetched ahead, unless many blocks
-    would have to share each; the others are kept by blocks."""
+    """As measured on an H100 and an H200: one cluster where its threads load few vectors; the longest rows are split,
+    and shorter ones where they are few and have two sums of a column, since a block would store these once for each or
+    two of them; long ones that every multiprocessor has one of are fetched ahead; the others are kept by blocks."""
     small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
     small = small and not (p.rows >= groups.ENOUGH and groups.vectors(p) >= launches.WARP)  # a warp a row, or more
-    row = p.columns * p.in_type.itemsize
-    most = MANY_BLOCKS if row <= WORTH_FETCHING else groups.MANY
-    few = p.rows < most and p.columns >= max(2048, 8 * p.rows) and not odd(p)
-    single = len(p.gradients) == 1
-    fetched = p.rows >= groups.MANY and row >= WORTH_FETCHING * (3 if single else 1)
-    few = few or (fetched and p.columns > MOST_AHEAD)
+    row, single = p.columns * p.in_type.itemsize, len(p.gradients) == 1
+    few = not single and p.rows < groups.MANY and p.columns > MOST_NARROW
+    fetched = p.rows >= MANY_BLOCKS and row >= WORTH_FETCHING[len(p.gradients)]
+    unfit = not single and p.columns > MOST_NARROW and not groups.defines(p)["EVEN"]
     return (
         *(("one_cluster",) if small else ()),
-        *(("split_rows",) if few else ()),
+        *(("split_rows",) if few or p.columns > MOST_AHEAD else ()),
         *(("prefetch",) if fetched else ()),
+        *(("registers",) if unfit else ()),
         "fused",
         *(("cluster",) if p.rows >= groups.MANY and single and p.in_type.itemsize == 4 else ()),
         "split_rows",

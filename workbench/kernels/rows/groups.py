@@ -60,8 +60,9 @@ MANY = 1024
 """Rows from which on every multiprocessor has several, however many threads share one."""
 
 
-VERY_MANY, LARGEST_OF_LANES = 32 * MANY, 2**12
-"""Rows from which on a warp is enough for each, if it has no more vectors than this."""
+VERY_MANY, LARGEST_OF_LANES = 8 * MANY, 2**12
+"""Rows from which on a warp is enough for each, if it has no more vectors than this; of more than 1,024 vectors so many
+times more, since the last rows of them end late."""
 
 
 def even(step: int, *extents: int) -> int:
@@ -109,7 +110,7 @@ def looping(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     with 256 threads a row, and 150 with 512 (cross entropy, bf16, H200)."""
     count, wanted = vectors(p), size["VECTORS"]
     group = power_of_two(ceil_div(count, wanted))
-    if group > LANES[-1] and p.rows >= VERY_MANY and count <= LARGEST_OF_LANES:
+    if group > LANES[-1] and p.rows >= VERY_MANY * ceil_div(count, 1024) and count <= LARGEST_OF_LANES:
         group = LANES[-1]
     if group <= LANES[-1]:
         group = max(group, 2 * LANES[0])

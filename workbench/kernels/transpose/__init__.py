@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -73,6 +73,10 @@ SMALL, LARGE, HUGE = 2**16, 2**22, 2**26
 runs of each page are worth a way through shared memory."""
 
 
+LEAST_VECTORS = 8
+"""From how many vectors a row on `ldmatrix` is the fastest: the least that a row of its tiles has."""
+
+
 def _is_copy(p: TransposeProblem) -> bool:
     """Whether y has the elements of x in the same order, side by side."""
     return (p.rows == 1 and p.ldy == 1) or (p.columns == 1 and p.ldx == 1)
@@ -85,17 +89,18 @@ def _runs(p: TransposeProblem) -> tuple[bool, bool]:
 
 
 def fastest(p: TransposeProblem) -> tuple[str, ...]:
-    """Threads transpose blocks of whole vectors in registers, where there are two blocks side by side both ways; small
-    ones of two bytes an element have too few of them. Other matrices, and huge ones, go through shared memory: in
-    vectors, or element by element while the launch is most of the time."""
+    """`ldmatrix` where rows are whole vectors, and as many as a tile of it has. Where they are fewer, threads transpose
+    blocks of them in registers if two lie side by side both ways, unless the matrix is huge. Others go through shared
+    memory in vectors or, while the launch is most of the time, element by element, as small ones of two bytes do."""
     elements, width = p.rows * p.columns, 16 // p.in_type.itemsize
+    whole = _even(p) and (elements > SMALL or p.in_type.itemsize == 4)
     huge = elements * p.in_type.itemsize >= HUGE
-    whole = (
-        not huge and _even(p) and min(p.rows, p.columns) >= 2 * width and (elements > SMALL or p.in_type.itemsize == 4)
-    )
+    if whole and p.columns >= LEAST_VECTORS * width:
+        return "ldmatrix", "padded"
+    if whole and not huge and min(p.rows, p.columns) >= 2 * width:
+        return "register_blocks", "padded"
     vectors = _is_copy(p) or elements >= LARGE or (any(_runs(p)) and elements > SMALL)
-    first = ("register_blocks",) if whole else ("realigned",) if vectors else ()
-    return (*first, "padded")
+    return ("realigned", "padded") if vectors else ("padded",)
 
 
 def _even(p: TransposeProblem) -> int:
@@ -267,3 +272,52 @@ def realigned(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
         ("x", "y", *sizes),
         shared_bytes=(vectors + 1) * 16,
     )
+
+
+FEW_ELEMENTS = {"THREADS": 64, "TILE_BYTES": 4096}
+"""The parameters of `ldmatrix` for less than LARGE elements, so that more multiprocessors have a block."""
+
+
+def _matrix_tile(p: TransposeProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """A tile of TILE_BYTES. Its columns have COLUMN_BYTES, or as many rows as there are, or so few that its rows have
+    LEAST_VECTORS. A row has no more vectors than there are threads.
+
+    Times on an H200, in us, of tiles of rows x columns, with 256 threads where no other number is in brackets:
+    bf16, 16384x8192: 128x64 143, 128x128 143, 64x128 147, 128x64 (128) 145. 16x1048576: 16x512 22.4, 16x1024 22.8.
+    1024x1024: 32x64 (64) 6.8, 32x64 (128) 7.0, 128x64 7.1. 2048x2048, the limit between them: all 10.2 to 10.4.
+    fp32, 65536x1024: 64x64 140, 128x64 142, 128x32 144, 64x32 (128) 144. 1024x1024: 32x32 (64) 7.9, 64x32 8.0."""
+    size = {**size, **(FEW_ELEMENTS if p.rows * p.columns < LARGE else {})}
+    itemsize, vectors = p.in_type.itemsize, size["TILE_BYTES"] // 16
+    rows = min(size["COLUMN_BYTES"] // itemsize, vectors // LEAST_VECTORS, groups.power_of_two(p.rows))
+    return {**size, "TILE_R": rows, "TILE_C": min(vectors // rows, size["THREADS"]) * 16 // itemsize}
+
+
+def _whole(p: TransposeProblem) -> str | None:
+    """Why a stage that moves nothing but whole vectors does not take a problem."""
+    return None if _even(p) else "rows of x and of y have to be whole vectors of 16 bytes"
+
+
+@TRANSPOSE.stage(
+    "ldmatrix",
+    source="transpose/06_ldmatrix.cu",
+    idea="ldmatrix transposes vectors, which lie in shared memory: each lane gets one of a column",
+    parent="register_blocks",
+    edge_cases=(
+        TransposeProblem(rows=8, columns=1032),
+        TransposeProblem(rows=16, columns=520, dtype="fp16", pad_x=8, pad_y=16),
+        TransposeProblem(rows=296, columns=136),
+        TransposeProblem(rows=4, columns=1028, dtype="fp32"),
+        TransposeProblem(rows=292, columns=68, dtype="fp32", pad_x=4, pad_y=8),
+        TransposeProblem(rows=8, columns=LARGE // 8),
+        TransposeProblem(rows=LARGE // 64 + 8, columns=72, pad_x=8, pad_y=16),
+        TransposeProblem(rows=LARGE // 64 + 4, columns=68, dtype="fp32"),
+    ),
+    parameters={"THREADS": 256, "COLUMN_BYTES": 256, "TILE_BYTES": 16384},
+    space={"THREADS": (64, 128, 256), "COLUMN_BYTES": (128, 256, 512), "TILE_BYTES": (8192, 16384, 32768)},
+    sizes=_matrix_tile,
+    supports=_whole,
+    architecture=80,
+)
+def ldmatrix(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
+    launch = _launch("transpose_ldmatrix", p, (size["TILE_C"], size["TILE_R"]), (size["THREADS"], 1, 1))
+    return replace(launch, shared_bytes=size["TILE_C"] * size["TILE_R"] * p.in_type.itemsize)
