@@ -20,14 +20,14 @@ SUITE = ((8192, 32768), (8192, 131072), (16384, 4096), (1, 2**26))
 """Rows and columns that are timed."""
 
 
-LONG = 2**16
-"""Columns of a row for which a second launch is worth it."""
+WORTH_SPLITTING = 2**16
+"""Columns of a row beyond which a second launch is worth it."""
 
 
 def fastest(p: CrossEntropyProblem) -> tuple[str, ...]:
     """Threads of a block share a row; few very long ones are split: 8x61366 takes 10.4 us in `group_row`, and 11.7 in
     `split_rows`, 6x130104 14.5 and 11.2 (bf16, H200)."""
-    few = p.rows < 2 * groups.ENOUGH and p.columns > LONG
+    few = p.rows < 2 * groups.ENOUGH and p.columns > WORTH_SPLITTING
     return ("split_rows", "group_row") if few else ("group_row",)
 
 

@@ -59,8 +59,8 @@ MOST_FETCHED = 32
 """Elements of x and of dy that a thread holds: it keeps the sums of as many columns."""
 
 WORTH_FETCHING = {1: 2**14 + 1, 2: 2**13}
-"""Bytes of a row from which on it is fetched ahead, by the sums of a column: RMS norm's gradients of 16384x8192 take 209
-us so, and 205 in `fused`, those of 11928x9512 197 and 240 (bf16, H200)."""
+"""Bytes of a row from which on it is fetched ahead, by the sums of a column: RMS norm's gradients of 16384x8192 take
+209 us so, and 205 in `fused`, those of 11928x9512 197 and 240 (bf16, H200)."""
 
 MOST_AHEAD = 2**15
 """Columns of a row up to which rows are fetched ahead. Longer ones are split, however many rows there are: RMS norm's
