@@ -113,6 +113,25 @@ PRODUCTS = st.builds(
 
 
 @settings(deadline=None, database=None, derandomize=True)
+@given(p=PRODUCTS, most=st.sampled_from([64, 128, 512]))
+def test_no_tile_that_is_passed_over_would_take_fewer_cycles(p, most):
+    _, *by_multicast = min(tiling.multicast_choices(p), key=lambda choice: choice[0])  # the first of equals
+    assert [tiling.multicast(p)[:2], *tiling.multicast(p)[2:]] == by_multicast
+    flexible = tiling.flexible_choices(p.m, p.n, p.k, p.out == p.dtype, most)
+    _, tile, parts = min(flexible, key=lambda choice: choice[0])
+    assert tiling.flexible(p, most) == (*tile, parts)
+    shared = (
+        (tiling.small_cycles(tile, parts, clusters), tile.shape, parts, clusters)
+        for tile, shares in tiling._small_tiles(p.m, p.n, p.k, tiling.pieces(p))
+        for parts in shares
+        for clusters in range(1, tiling.MOST_CLUSTERS + 1)
+        if clusters == 1 or parts * clusters * tiling.LEAST_SHARED <= tile.k_tiles
+    )
+    shape, _, *others = tiling.shared_again(p)
+    assert [shape, *others] == list(min(shared)[1:])
+
+
+@settings(deadline=None, database=None, derandomize=True)
 @given(p=PRODUCTS)
 def test_every_tile_that_flexible_multicast_may_choose_can_be_launched(p):
     choices = [choice[1:] for choice in tiling.multicast_choices(p)]

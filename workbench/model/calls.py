@@ -88,7 +88,7 @@ class Function:
     what it returns may depend on nothing else, since it is asked once for calls that agree in them. What was made ready
     for a class of calls is in `ready`, which another thread may add to at any time, under the `lock`. `gradient` says
     which operation computes the gradients of its arrays, where one does, and `among` is the operation with the stages
-    alone that may solve calls.
+    alone that may solve calls. `takes` is the signature of `build`.
 
     The way of a call whose class is known is short: its arrays are read, a dictionary has what is ready for them, and
     that allocates the results and calls the driver.
@@ -100,7 +100,7 @@ class Function:
         functools.update_wrapper(self, build)
         self.operation, self.build, self.solver = operation, build, solver
         self.among = operation if among is None else among
-        signature = inspect.signature(build)
+        self.takes = signature = inspect.signature(build)
         kinds = [(p.name, p.kind is inspect.Parameter.KEYWORD_ONLY) for p in signature.parameters.values()]
         self.arrays = tuple(name for name, option in kinds if not option)
         self.options = tuple(name for name, option in kinds if option)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,26 +92,31 @@ class Choice:
         return reason
 
     def usual(self) -> Iterator[tuple[Stage[Any], str]]:
-        """Stages in the order in which they are asked, and why: without what was tuned here."""
+        """Stages that solve the problem, in the order in which they are taken, and why: without what was tuned here."""
         operation, problem = self.operation, self.problem
-        if picked := tuned.hand_picked(self.device, operation.name, problem):
+        picked = tuned.hand_picked(self.device, operation.name, problem)
+        if picked and self.refused(picked) is None:
             yield picked, TABLE
         names = operation.fastest(problem) if callable(operation.fastest) else operation.fastest
         by_name = {stage.name: stage for stage in operation.stages}
-        preferred = [by_name[name] for name in names if name in by_name]
-        if self.predicted:
-            least = min(p.us for p in self.predicted.values())
-            first = next((s for s in preferred if self.refused(s) is None), None)
-            told = self.predicted.get(first.name) if first else None
-            if first and (told is None or told.us <= ALIKE * least):
-                yield first, PREFERRED
-            yield from ((by_name[name], MODEL) for name in sorted(self.predicted, key=lambda n: self.predicted[n].us))
+        preferred = self._able(by_name[name] for name in names if name in by_name)
+        first = next(preferred, None)
+        told = self.predicted.get(first.name) if first else None
+        least = min((p.us for p in self.predicted.values()), default=math.inf)
+        if first and (told is None or told.us <= ALIKE * least):
+            yield first, PREFERRED
+        order = sorted(self.predicted, key=lambda name: self.predicted[name].us)
+        yield from ((stage, MODEL) for stage in self._able(by_name[name] for name in order))
         yield from ((stage, PREFERRED) for stage in preferred)
-        yield from ((stage, LADDER) for stage in reversed(operation.stages))
+        yield from ((stage, LADDER) for stage in self._able(reversed(operation.stages)))
+
+    def _able(self, stages: Iterable[Stage[Any]]) -> Iterator[Stage[Any]]:
+        """Those that solve the problem."""
+        return (stage for stage in stages if self.refused(stage) is None)
 
     def made(self) -> tuple[Stage[Any], str]:
         """The stage that is taken, and why. Raises ValueError where there is none."""
-        found = next(((stage, why) for stage, why in self.usual() if self.refused(stage) is None), None)
+        found = next(self.usual(), None)
         if found is None:
             limits = "".join(f"; {name}: {reason}" for name, reason in self.beyond.items())
             label = self.problem.label

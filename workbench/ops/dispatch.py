@@ -6,7 +6,6 @@ grids. What comes out is found by later calls in `Function.ready`.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, cast
@@ -197,7 +196,7 @@ def _bound(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arrays in the order of their parameters, without those left out at the end, and the options. Raises TypeError as
     Python does."""
-    given = inspect.signature(function.build).bind(*arrays, **options).arguments
+    given = function.takes.bind(*arrays, **options).arguments
     found = tuple(given[name] for name in function.arrays if given.get(name) is not None)
     return found, {name: value for name, value in given.items() if name not in function.arrays}
 

@@ -142,7 +142,7 @@ def operator(function: Function | None) -> Operator:
 
 def schema(function: Function, results: int) -> str:
     """The schema of an operator: `softmax(Tensor x, *, ScalarType? out_dtype=None) -> Tensor`. Raises SchemaError."""
-    parameters = inspect.signature(function.build).parameters
+    parameters = function.takes.parameters
     parts = [
         f"Tensor {name}" if parameters[name].default is inspect.Parameter.empty else f"Tensor? {name}=None"
         for name in function.arrays

@@ -121,10 +121,9 @@ def predicted(device: str, operation: Operation[Any], problem: Problem, architec
     """The stages that take a problem and whose time can be told, the fastest first; without those of which nothing like
     the time predicted was measured."""
     known = constants(device, operation)
-    stages = {key.partition(",")[0] for key in known}
     found = []
-    for stage in operation.stages:
-        if stage.name not in stages or stage.supports(problem, architecture) is not None:
+    for stage in operation.stages if known else ():
+        if stage.supports(problem, architecture) is not None:
             continue
         if (work := work_of(operation, stage, problem)) and (of_kind := known.get(key_of(stage.name, work))):
             made = predict(work, of_kind, MULTIPROCESSORS)

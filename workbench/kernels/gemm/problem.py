@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -116,7 +117,7 @@ class GemmProblem(Problem):
         dtype = dtype_of(self.dtype).numpy
         return {"A": a.astype(dtype), "B": (b if self.layout == "nn" else b.T).astype(dtype)}
 
-    @property
+    @cached_property
     def cost(self) -> Cost:
         return Cost(2 * self.m * self.n * self.k, element_bytes(self.arrays().values()))
 

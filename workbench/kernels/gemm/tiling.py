@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from itertools import product
+from functools import cache, lru_cache
+from operator import itemgetter
+from typing import NamedTuple
 
 from ...model.dtypes import dtype_of
 from ...model.launch import MULTIPROCESSORS, ceil_div
@@ -50,14 +51,17 @@ FLEXIBLE, NARROWEST = 16, 64
 """What the other side is a multiple of, and each part of it where blocks share a tile; and the least of it where C has
 more: a wgmma of fewer columns takes as long, since it reads as much of the operand of 64 rows."""
 
-SHARING = (2, 4)
-"""Blocks of a cluster of `flexible_multicast`."""
+SHARING = ((2, 0), (2, 1), (4, 0), (4, 1))
+"""Blocks of a cluster of `flexible_multicast`, and whether they share A."""
 
 FITTED: tuple[Shape, ...] = (
     *((128, 128, 8, 16), (128, 64, 8, 8), (64, 128, 8, 8)),
     *((64, 64, 4, 8), (128, 32, 4, 8), (32, 128, 4, 8)),
 )
 """Tiles of `fitted_pipeline`, and those of a thread."""
+
+ADDED_UP = {1: 0, 2: 2500, 4: 3000, 8: 6500}
+"""Cycles in which blocks of a cluster of so many add up a tile of `fitted_tiles`, beside those of the bytes."""
 
 HALF_BYTES = 113 * 1024
 """Shared memory of a block of which a multiprocessor has two: each takes 1 KB more."""
@@ -172,20 +176,24 @@ def _small_k(k: int, moved: tuple[int, int, int]) -> int:
 
 @lru_cache(MOST_KEPT)
 def _shared_again(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int, int]:
-    k_tile = _small_k(k, moved)
-    found = min(
-        (small_cycles(m, n, k, moved, shape, k_tile, parts, clusters), shape, parts, clusters)
-        for shape, parts in choices(m, n, ceil_div(k, k_tile), SMALL, (1, 2, 4, 8))
-        for clusters in range(1, MOST_CLUSTERS + 1)
-        if clusters == 1 or parts * clusters * LEAST_SHARED <= ceil_div(k, k_tile)
-    )
-    return found[1], k_tile, found[2], found[3]
+    best = (*_fewest_small(m, n, k, moved), 1)
+    for tile, shares in _small_tiles(m, n, k, moved):
+        for parts in shares:
+            for clusters in range(2, min(MOST_CLUSTERS, tile.k_tiles // (parts * LEAST_SHARED)) + 1):
+                if _through_memory(clusters) + tile.stored > best[0]:  # and more of them take longer
+                    break
+                best = min(best, (small_cycles(tile, parts, clusters), tile.shape, parts, clusters))
+    return best[1], _small_k(k, moved), best[2], best[3]
+
+
+def _small(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int]:
+    _, shape, parts = _fewest_small(m, n, k, moved)
+    return shape, _small_k(k, moved), parts
 
 
 @lru_cache(MOST_KEPT)
-def _small(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int]:
-    _, shape, parts = min(small_choices(m, n, k, moved))
-    return shape, _small_k(k, moved), parts
+def _fewest_small(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[float, Shape, int]:
+    return min(small_choices(m, n, k, moved))
 
 
 @lru_cache(MOST_KEPT)
@@ -200,101 +208,183 @@ def _fitted(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> tuple[Shape, i
 
 @lru_cache(MOST_KEPT)
 def _wide(m: int, n: int, k: int, most: int) -> tuple[int, int, int]:
-    _, shape, parts = min(wide_choices(m, n, k, most), key=lambda choice: choice[0])  # the first of equals
+    _, shape, parts = min(wide_choices(m, n, k, most), key=itemgetter(0))  # the first of equals
     return *shape, parts
 
 
 @lru_cache(MOST_KEPT)
 def _flexible(m: int, n: int, k: int, swaps: bool, most: int) -> tuple[int, int, int]:
-    _, shape, parts = min(flexible_choices(m, n, k, swaps, most), key=lambda choice: choice[0])
-    return *shape, parts
+    best: tuple[float, tuple[int, int], int] = math.inf, (0, 0), 0
+    for tile in _flexible_tiles(m, n, k, swaps, HIGH, most, 8):
+        if tile.least < best[0]:
+            best = min(best, *_by_flexible(n, k, tile, most), key=itemgetter(0))  # the first of equals
+    return *best[1], best[2]
 
 
 @lru_cache(MOST_KEPT)
 def _multicast(
     m: int, n: int, k: int, swaps: bool, along_k: bool, of_a: float, of_b: float
 ) -> tuple[int, int, int, int, int]:
-    found = min(_by_multicast(m, n, k, swaps, along_k, of_a, of_b), key=lambda choice: choice[0])
-    return *found[1], *found[2:]
+    best: tuple[float, tuple[int, int], int, int, int] = math.inf, (0, 0), 0, 0, 0
+    for tile in _flexible_tiles(m, n, k, swaps, HIGHER, MULTIPROCESSORS, MOST_CLUSTERS):
+        if tile.least < best[0]:
+            best = min(best, *_by_multicast(m, n, k, tile, along_k, of_a, of_b), key=itemgetter(0))
+    return *best[1], *best[2:]
 
 
 def small_choices(m: int, n: int, k: int, moved: tuple[int, int, int]) -> Iterator[tuple[float, Shape, int]]:
     """The tiles of `small_tiles`, or of `shifted_tiles`: cycles, the shape, and blocks that share one."""
+    for tile, shares in _small_tiles(m, n, k, moved):
+        for parts in shares:
+            yield small_cycles(tile, parts), tile.shape, parts
+
+
+class _SmallTile(NamedTuple):
+    """A tile of `small_tiles`: its shape, how many C has, k-tiles of each, and the cycles of an iteration, of waiting
+    in one, and of storing."""
+
+    shape: Shape
+    tiles: int
+    k_tiles: int
+    iteration: float
+    waiting: int
+    stored: float
+
+
+def _small_tiles(m: int, n: int, k: int, moved: tuple[int, int, int]) -> Iterator[tuple[_SmallTile, list[int]]]:
+    """Tiles, and how many blocks may share each."""
     k_tile = _small_k(k, moved)
-    for shape, parts in choices(m, n, ceil_div(k, k_tile), SMALL, (1, 2, 4, 8)):
-        yield small_cycles(m, n, k, moved, shape, k_tile, parts), shape, parts
+    k_tiles = ceil_div(k, k_tile)
+    waiting = 1300 if 1 in moved[:2] else 100  # for memory, where nothing else is to be done
+    for shape, tiles, shares in choices(m, n, k_tiles, SMALL, (1, 2, 4, 8)):
+        rows, columns = shape[:2]
+        multiplied, loaded = rows * columns * k_tile / 450, (rows + columns) * k_tile * 2 / 15
+        copied = (rows * k_tile / moved[0] + columns * k_tile / moved[1]) / 32 * 2.5
+        # rows that begin anywhere have elements at both ends that are stored alone
+        stored = rows * columns / 7.2 if moved[2] == 4 else rows * (5 + 0.3 * columns)
+        yield _SmallTile(shape, tiles, k_tiles, max(multiplied, loaded, copied), waiting, stored), shares
 
 
 def split_choices(m: int, n: int, k: int) -> Iterator[tuple[float, Shape, int]]:
     """The same of `split_warp_tiles`."""
-    for shape, parts in choices(m, n, ceil_div(k, SPLIT_K), SPLIT, range(1, 9)):
-        yield split_cycles(m, n, k, shape, parts), shape, parts
+    for shape, tiles, shares in choices(m, n, ceil_div(k, SPLIT_K), SPLIT, range(1, 9)):
+        for parts in shares:
+            yield split_cycles(tiles, k, shape, parts), shape, parts
 
 
 def fitted_choices(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> Iterator[tuple[float, Shape, int, int]]:
     """The same of `fitted_pipeline`, or, with other shapes, of `shifted_pipeline`, and how many clusters share a tile:
     pairs of blocks, since of these the most run at once."""
     k_tiles = ceil_div(k, FITTED_K)
-    for shape, parts in choices(m, n, k_tiles, shapes, range(1, 8), least=64):
-        yield fitted_cycles(m, n, k, shape, parts), shape, parts, 1
-        tiles = ceil_div(m, shape[0]) * ceil_div(n, shape[1])
-        for clusters in PAIRS if parts == 2 else ():
-            if 2 * clusters * LEAST_PARTED <= k_tiles and tiles * 2 * clusters <= MOST_PARTED:
-                yield fitted_cycles(m, n, k, shape, parts, clusters), shape, parts, clusters
+    for shape, tiles, shares in choices(m, n, k_tiles, shapes, range(1, 8), least=64):
+        for parts in shares:
+            yield fitted_cycles(tiles, k_tiles, shape, parts), shape, parts, 1
+            for clusters in PAIRS if parts == 2 else ():
+                if 2 * clusters * LEAST_PARTED <= k_tiles and tiles * 2 * clusters <= MOST_PARTED:
+                    yield fitted_cycles(tiles, k_tiles, shape, parts, clusters), shape, parts, clusters
 
 
 def wide_choices(m: int, n: int, k: int, most: int) -> Iterator[tuple[float, tuple[int, int], int]]:
     """The same of `fitted_tiles`: where blocks share a tile, they are at most so many."""
+    k_tiles = ceil_div(k, 64)
     for shape in WIDE:
-        for parts in _shares(ceil_div(m, shape[0]) * ceil_div(n, shape[1]), k, most):
+        tiles = ceil_div(m, shape[0]) * ceil_div(n, shape[1])
+        for parts in _shares(tiles, k_tiles, most):
             if shape[1] // parts >= 16:  # columns that a block stores
-                yield wide_cycles(m, n, k, shape, parts), shape, parts
+                yield wide_cycles(tiles, k_tiles, shape, parts), shape, parts
 
 
 def flexible_choices(m: int, n: int, k: int, swaps: bool, most: int) -> Iterator[tuple[float, tuple[int, int], int]]:
-    """The same of `flexible_tiles`, whose tiles may have any number of columns or, where it `swaps`, of rows."""
-    for swapped in (False, True)[: 1 + swaps]:
-        along, across = (n, m) if swapped else (m, n)  # the sides of C that the sides of a tile divide
-        for high, wide in _flexible_sides(across):
-            shape = (wide, high) if swapped else (high, wide)
-            if is_swapped(shape[0]) != swapped:
-                continue
-            for parts in _shares(ceil_div(along, high) * ceil_div(across, wide), k, most):
-                if wide % (parts * FLEXIBLE) == 0:
-                    yield flexible_cycles(along, across, k, (high, wide), parts, swapped), shape, parts
+    """The same of `flexible_tiles`, whose tiles may have any number of columns or, where it `swaps`, of rows.
+
+    Tiles that end within lines of memory take longer to store: 224 us for 888x12088x6336 with 128 x 224, 184 with
+    224 x 128 (H200). With what is chosen 61 random products took 1.02 times as long as with the best of three tiles.
+    """
+    for tile in _flexible_tiles(m, n, k, swaps, HIGH, most, 8):
+        yield from _by_flexible(n, k, tile, most)
 
 
 def multicast_choices(p: GemmProblem) -> Iterator[tuple[float, tuple[int, int], int, int, int]]:
     """The same of `flexible_multicast`: cycles, the tile, blocks of a cluster, whether they share A, and how many
     clusters share tiles."""
-    return _by_multicast(p.m, p.n, p.k, *_of_rows(p))
+    swaps, along_k, of_a, of_b = _of_rows(p)
+    for tile in _flexible_tiles(p.m, p.n, p.k, swaps, HIGHER, MULTIPROCESSORS, MOST_CLUSTERS):
+        yield from _by_multicast(p.m, p.n, p.k, tile, along_k, of_a, of_b)
+
+
+class _Tile(NamedTuple):
+    """Rows and columns of a tile, how many C has, and cycles without which no choice can do."""
+
+    rows: int
+    columns: int
+    tiles: int
+    least: float
+
+
+def _flexible_tiles(
+    m: int, n: int, k: int, swaps: bool, sides: tuple[tuple[int, int], ...], most: int, parts: int
+) -> Iterator[_Tile]:
+    """Tiles of any number of columns or, where C may be computed as its transpose, of rows. At most `most` blocks may
+    share tiles, and so many `parts` one."""
+    k_tiles = ceil_div(k, 64)
+    each, highs = ceil_div(k_tiles, parts), dict(sides)
+    for swapped in (False, True)[: 1 + swaps]:
+        along, across = (n, m) if swapped else (m, n)  # the sides of C that the sides of a tile divide
+        for high, widest in sides:
+            high_tiles, widest = ceil_div(along, high), min(widest, ceil_div(across, FLEXIBLE) * FLEXIBLE)
+            for wide in range(min(NARROWEST, widest), widest + 1, FLEXIBLE):
+                if swapped and wide in highs:
+                    continue
+                tiles, (one, stored) = high_tiles * ceil_div(across, wide), _least_cycles(high, wide)
+                least = ceil_div(tiles, MULTIPROCESSORS) * (k_tiles * one + stored)
+                if 2 * tiles <= most:
+                    least = min(least, each * one + stored + ADDED_UP[2])
+                yield _Tile(wide, high, tiles, least) if swapped else _Tile(high, wide, tiles, least)
+
+
+@cache
+def _least_cycles(rows: int, columns: int) -> tuple[float, float]:
+    """Cycles in which a block multiplies a k-tile by wgmma, or loads it, and in which it stores its tile."""
+    return max(rows * columns * 64 / 2048 / 0.97, (rows + columns) * LINE / 55), rows * columns / 8
+
+
+def _ends_within_lines(n: int, columns: int) -> bool:
+    """Whether tiles of so many columns of C end within lines of memory: none that is multiplied as its transpose."""
+    return columns < n and 2 * columns % LINE != 0
+
+
+def _by_flexible(n: int, k: int, tile: _Tile, most: int) -> Iterator[tuple[float, tuple[int, int], int]]:
+    """What `flexible_choices` has of a tile."""
+    rows, columns, tiles, _ = tile
+    k_tiles, within = ceil_div(k, 64), _ends_within_lines(n, columns)
+    for parts in _shares(tiles, k_tiles, most):
+        if (rows if is_swapped(rows) else columns) % (parts * FLEXIBLE) == 0:
+            cycles = wide_cycles(tiles, k_tiles, (rows, columns), parts)
+            if within:
+                cycles += ceil_div(tiles * parts, _run_at_once(parts, 1)) * rows * columns / 16
+            yield cycles, (rows, columns), parts
 
 
 def _by_multicast(
-    m: int, n: int, k: int, swaps: bool, along_k: bool, of_a: float, of_b: float
+    m: int, n: int, k: int, tile: _Tile, along_k: bool, of_a: float, of_b: float
 ) -> Iterator[tuple[float, tuple[int, int], int, int, int]]:
-    k_tiles = ceil_div(k, 64)
-    for swapped in (False, True)[: 1 + swaps]:
-        for high, wide in _flexible_sides(m if swapped else n, HIGHER):
-            rows, columns = (wide, high) if swapped else (high, wide)
-            if is_swapped(rows, HIGHER) != swapped:
-                continue
-            # k-tiles of A and B are so many rows of 128 bytes
-            boxes = rows * of_a, (columns if along_k else 64 * ceil_div(columns, 64)) * of_b
-            within = not swapped and 2 * columns % LINE and columns < n  # tiles end within lines
-            for sharing, share_a in product(SHARING, (0, 1)):
-                if (rows if share_a else columns) % (8 * sharing):
-                    continue
-                by_a, by_b = shared_by(sharing, share_a)
-                asked = boxes[0] / by_a + boxes[1] / by_b
-                groups, at_the_same_time = clusters_of(m, n, rows, columns, sharing, share_a), CLUSTERS[sharing]
-                for clusters in range(1, MOST_CLUSTERS + 1):
-                    if clusters > 1 and (groups * clusters > at_the_same_time or clusters * LEAST_PARTED > k_tiles):
-                        break
-                    cycles = multicast_cycles(rows, columns, k_tiles, groups, sharing, clusters, asked)
-                    if within:
-                        cycles += ceil_div(groups, at_the_same_time) * rows * columns / 16
-                    yield cycles, (rows, columns), sharing, share_a, clusters
+    """What `multicast_choices` has of a tile."""
+    rows, columns, k_tiles = tile.rows, tile.columns, ceil_div(k, 64)
+    # k-tiles of A and B are so many rows of 128 bytes
+    boxes = rows * of_a, (columns if along_k else 64 * ceil_div(columns, 64)) * of_b
+    one, within = _least_cycles(rows, columns)[0], _ends_within_lines(n, columns)
+    for sharing, share_a in SHARING:
+        if (rows if share_a else columns) % (8 * sharing):
+            continue
+        by_a, by_b = shared_by(sharing, share_a)
+        asked = boxes[0] / by_a + boxes[1] / by_b
+        groups, at_the_same_time = clusters_of(m, n, rows, columns, sharing, share_a), CLUSTERS[sharing]
+        most = min(MOST_CLUSTERS, at_the_same_time // groups, k_tiles // LEAST_PARTED)
+        for clusters in range(1, max(1, most) + 1):
+            cycles = multicast_cycles(rows * columns, one, k_tiles, groups, sharing, clusters, asked)
+            if within:
+                cycles += ceil_div(groups, at_the_same_time) * rows * columns / 16
+            yield cycles, (rows, columns), sharing, share_a, clusters
 
 
 def shared_by(sharing: int, share_a: bool | int) -> tuple[int, int]:
@@ -308,58 +398,48 @@ def clusters_of(m: int, n: int, rows: int, columns: int, sharing: int, share_a: 
     return ceil_div(m, rows * of_b) * ceil_div(n, columns * of_a)
 
 
-def _flexible_sides(across: int, sides: tuple[tuple[int, int], ...] = HIGH) -> Iterator[tuple[int, int]]:
-    """Both sides of a tile of `flexible_tiles`, the second of which divides so much of C."""
-    for high, widest in sides:
-        most = min(widest, ceil_div(across, FLEXIBLE) * FLEXIBLE)
-        yield from ((high, wide) for wide in range(min(NARROWEST, most), most + 1, FLEXIBLE))
-
-
-def _shares(tiles: int, k: int, most: int) -> Iterator[int]:
+def _shares(tiles: int, k_tiles: int, most: int) -> list[int]:
     """Blocks that may share each of so many tiles of TMA's k-tiles, where `most` blocks may in all."""
-    return (parts for parts in (1, 2, 4, 8) if parts == 1 or (tiles * parts <= most and parts <= ceil_div(k, 64)))
+    return [parts for parts in (1, 2, 4, 8) if parts == 1 or (tiles * parts <= most and parts <= k_tiles)]
 
 
 def choices(
     m: int, n: int, k_tiles: int, shapes: tuple[Shape, ...], clusters: tuple[int, ...] | range, least: int = 32
-) -> Iterator[tuple[Shape, int]]:
-    """Tiles that are not mostly outside of C, and how many blocks may share one, as long as the device is not full. A
-    stage has no tiles of less than `least` rows and columns."""
+) -> Iterator[tuple[Shape, int, list[int]]]:
+    """Tiles that are not mostly outside of C, how many C has, and how many blocks may share one, as long as the device
+    is not full. A stage has no tiles of less than `least` rows and columns."""
     for shape in shapes:
         if shape[0] > max(least, 2 * m) or shape[1] > max(least, 2 * n):
             continue
         tiles = ceil_div(m, shape[0]) * ceil_div(n, shape[1])
-        for parts in clusters:
-            if parts == 1 or (parts <= k_tiles and tiles * parts <= 16 * MULTIPROCESSORS):
-                yield shape, parts
+        most = min(k_tiles, 16 * MULTIPROCESSORS // tiles)
+        yield shape, tiles, [parts for parts in clusters if parts == 1 or parts <= most]
 
 
-def small_cycles(
-    m: int, n: int, k: int, moved: tuple[int, int, int], shape: Shape, k_tile: int, parts: int, clusters: int = 1
-) -> float:
+def small_cycles(tile: _SmallTile, parts: int, clusters: int = 1) -> float:
     """About how many cycles `small_tiles` takes, by times of 54 products with eight tiles each on an H200. With what
     is chosen these take 1.02 times as long as with the best tile; 24 more, most with a short k and rows of C that
     begin anywhere, with 11 tiles each, 1.03 times. Where several `clusters` share a tile, their sums go through memory;
     no time of that was known."""
-    rows, columns = shape[:2]
-    rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns) * parts * clusters, _run_at_once(parts, 1))
-    multiplied, loaded = rows * columns * k_tile / 450, (rows + columns) * k_tile * 2 / 15
-    copied = (rows * k_tile / moved[0] + columns * k_tile / moved[1]) / 32 * 2.5
-    waiting = 1300 if 1 in moved[:2] else 100  # for memory, where nothing else is to be done
-    iterations = ceil_div(ceil_div(k, k_tile), parts * clusters)
-    mainloop = iterations * max(waiting, rounds * max(multiplied, loaded, copied))
+    _, tiles, k_tiles, iteration, waiting, stored = tile
+    shares = parts * clusters
+    rounds = ceil_div(tiles * shares, _run_at_once(parts, 1))
+    mainloop = ceil_div(k_tiles, shares) * max(waiting, rounds * iteration)
     if clusters > 1:
-        mainloop += 2500 + 150 * clusters
-    # rows that begin anywhere have elements at both ends that are stored alone
-    stored = rows * columns / 7.2 if moved[2] == 4 else rows * (5 + 0.3 * columns)
+        mainloop += _through_memory(clusters)
     return mainloop + rounds * stored + (2100 + 14 * parts if parts > 1 else 0)
 
 
-def split_cycles(m: int, n: int, k: int, shape: Shape, parts: int) -> float:
+def _through_memory(clusters: int) -> int:
+    """About how many cycles it takes to add up the sums of several clusters."""
+    return 2500 + 150 * clusters
+
+
+def split_cycles(tiles: int, k: int, shape: Shape, parts: int) -> float:
     """About how many cycles `split_warp_tiles` takes, by times of 26 products with nine tiles each on an H200. With
     what is chosen these take 1.02 times as long as with the best tile."""
     rows, columns, thread = shape[0], shape[1], shape[2] * shape[3]
-    threads, blocks = rows * columns // thread, ceil_div(m, rows) * ceil_div(n, columns) * parts
+    threads, blocks = rows * columns // thread, tiles * parts
     registers = 128 if threads == 256 else {64: 150, 32: 100, 16: 60}[thread]
     resident = min(SHARED_BYTES // split_bytes(shape), 65536 // (threads * registers), 16)
     if parts > 1:
@@ -374,55 +454,39 @@ def split_cycles(m: int, n: int, k: int, shape: Shape, parts: int) -> float:
     return cycles + (3500 if parts > 1 else 0)
 
 
-def wide_cycles(m: int, n: int, k: int, shape: tuple[int, int], parts: int) -> float:
+def wide_cycles(tiles: int, k_tiles: int, shape: tuple[int, int], parts: int) -> float:
     """About how many cycles `fitted_tiles` takes, by times of 25 products with several tiles each on an H100. What is
     chosen of them was the fastest each time."""
     rows, columns = shape
-    blocks, iterations = ceil_div(m, rows) * ceil_div(n, columns) * parts, ceil_div(ceil_div(k, 64), parts)
-    at_the_same_time, loaded = _run_at_once(parts, 1), (rows + columns) * 64 * 2
-    of_the_l2 = min(blocks, at_the_same_time) * loaded / 5200
-    one = max(rows * columns * 64 / 2048 / 0.97, loaded / 55, of_the_l2)
+    blocks, at_the_same_time = tiles * parts, _run_at_once(parts, 1)
+    of_the_l2 = min(blocks, at_the_same_time) * (rows + columns) * LINE / 5200
+    one = max(_least_cycles(rows, columns)[0], of_the_l2)
     handed_over = rows * columns * 4 * (parts - 1) / parts  # bytes, from block to block
-    added_up = {1: 0, 2: 2500, 4: 3000, 8: 6500}[parts] + handed_over / 18
-    return ceil_div(blocks, at_the_same_time) * (iterations * one + rows * columns / 8) + added_up
-
-
-def flexible_cycles(m: int, n: int, k: int, shape: tuple[int, int], parts: int, swapped: bool) -> float:
-    """About how many cycles `flexible_tiles` takes, with both sides of C and of the tile exchanged if it is `swapped`.
-
-    Tiles that end within lines of memory take longer to store: 224 us for 888x12088x6336 with 128 x 224, 184 with
-    224 x 128 (H200). With what is chosen 61 random products took 1.02 times as long as with the best of three tiles.
-    """
-    rows, columns = shape
-    cycles = wide_cycles(m, n, k, shape, parts)
-    if swapped or 2 * columns % LINE == 0 or columns >= n:
-        return cycles
-    blocks = ceil_div(m, rows) * ceil_div(n, columns) * parts
-    return cycles + ceil_div(blocks, _run_at_once(parts, 1)) * rows * columns / 16
+    added_up = ADDED_UP[parts] + handed_over / 18
+    return ceil_div(blocks, at_the_same_time) * (ceil_div(k_tiles, parts) * one + rows * columns / 8) + added_up
 
 
 def multicast_cycles(
-    rows: int, columns: int, k_tiles: int, groups: int, sharing: int, clusters: int, lines: float
+    elements: int, one: float, k_tiles: int, groups: int, sharing: int, clusters: int, lines: float
 ) -> float:
-    """About how many cycles `flexible_multicast` takes for so many groups of tiles, whose blocks ask for so many lines
-    an iteration. Of 28 products with about twelve tiles each, and one cluster, what is chosen took 1.003 times as long
-    as the best (H100)."""
+    """About how many cycles `flexible_multicast` takes for so many groups of tiles of so many elements, whose blocks
+    ask for so many lines an iteration, which takes them `one` at least. Of 28 products with about twelve tiles each,
+    and one cluster, what is chosen took 1.003 times as long as the best (H100)."""
     at_the_same_time = CLUSTERS[sharing]
     of_the_l2 = min(groups * clusters, at_the_same_time) * sharing * lines / LINES_A_CYCLE
-    one = max(rows * columns * 64 / 2048 / 0.97, (rows + columns) * LINE / 55, of_the_l2)
-    added_up = 2500 + (clusters + 1) * rows * columns * 4 / 55 if clusters > 1 else 0
+    added_up = 2500 + (clusters + 1) * elements * 4 / 55 if clusters > 1 else 0
     rounds = ceil_div(groups * clusters, at_the_same_time)
-    return rounds * (ceil_div(k_tiles, clusters) * one + rows * columns / 8 + added_up)
+    return rounds * (ceil_div(k_tiles, clusters) * max(one, of_the_l2) + elements / 8 + added_up)
 
 
-def fitted_cycles(m: int, n: int, k: int, shape: Shape, parts: int, clusters: int = 1) -> float:
+def fitted_cycles(tiles: int, k_tiles: int, shape: Shape, parts: int, clusters: int = 1) -> float:
     """About how many cycles `fitted_pipeline` takes, by times of random products with several tiles each on an H100. Of
     30 products whose tiles several clusters may share, what is chosen took 1.01 times as long as the best of seven
     (H200).
     """
     rows, columns, thread = shape[0], shape[1], shape[2] * shape[3]
     shares = parts * clusters
-    blocks, iterations = ceil_div(m, rows) * ceil_div(n, columns) * shares, ceil_div(ceil_div(k, FITTED_K), shares)
+    blocks, iterations = tiles * shares, ceil_div(k_tiles, shares)
     one = rows * columns * FITTED_K / 128 * {128: 1.08, 64: 1.05, 32: 1.2}[thread]
     waves, rest = divmod(blocks, _run_at_once(parts, 2))
     handed_over = rows * columns * 4 * (parts - 1) / parts  # bytes, from block to block

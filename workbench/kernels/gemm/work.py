@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ...model.arrays import element_bytes
 from ...model.cost_model import Work
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import MULTIPROCESSORS, ceil_div
@@ -55,7 +54,7 @@ def _tiled(
         iterations=ceil_div(ceil_div(p.k, k), split),
         flops=2 * m * n * k,
         loaded=(m + n) * k * _item(p),
-        bytes=element_bytes(p.arrays().values()),
+        bytes=p.cost.bytes,
         shared=shared,
         resident=resident,
         kind=kind,
@@ -81,7 +80,7 @@ def _few_vectors(p: GemmProblem, size: Sizes) -> Work | None:
         iterations=ceil_div(ceil_div(p.k, k), share * split),
         flops=2 * lines * k * vectors * size["WARPS"],
         loaded=(lines + vectors) * k * _item(p) * size["WARPS"],
-        bytes=element_bytes(p.arrays().values()),
+        bytes=p.cost.bytes,
         resident=resident(p, few),
         kind=_kind(
             p,
@@ -100,7 +99,7 @@ def _thread_columns(p: GemmProblem, size: Sizes) -> Work:
         iterations=ceil_div(p.k, size["UNROLL"] * share * size["SPLIT"]),
         flops=2 * threads * size["COLUMNS"] * rows * size["UNROLL"],
         loaded=size["WARPS"] * size["UNROLL"] * (columns + rows) * _item(p),
-        bytes=element_bytes(p.arrays().values()),
+        bytes=p.cost.bytes,
         resident=size["RESIDENT"] // threads,
         kind=_kind(p, "pairs" if size["COLUMNS"] > 1 else ""),
     )
@@ -114,7 +113,7 @@ def _one_vector(p: GemmProblem, size: Sizes) -> Work:
         iterations=ceil_div(vectors_of(p, few)[0], group * loads * blocks),
         flops=2 * threads * loads * 16 // _item(p),
         loaded=threads * loads * 16,
-        bytes=element_bytes(p.arrays().values()),
+        bytes=p.cost.bytes,
         resident=size["RESIDENT"] // threads,
         kind=_kind(
             p,
@@ -170,8 +169,7 @@ def _stored(p: GemmProblem, size: Sizes) -> str:
 
 
 def _fitted_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
-    made = _realigned(p, _tiled(p, size["BLOCK_M"], size["BLOCK_N"], tiling.FITTED_K, _shares(size), resident=2))
-    return made and replace(made, kind=f"{made.kind} {_shared_by(size)}".strip())
+    return _realigned_tiles(p, size["BLOCK_M"], size["BLOCK_N"], _shares(size), resident=2, shared_by=_shared_by(size))
 
 
 def _shares(size: Sizes) -> int:
@@ -215,23 +213,44 @@ def _on_cuda_cores(p: GemmProblem, size: Sizes) -> Work | None:
 
 
 def _fp32_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
-    return _realigned(p, _tiled(p, 128, 256, 32))
+    return _realigned_tiles(p, 128, 256)
+
+
+def _realigned_tiles(
+    p: GemmProblem, m: int, n: int, split: int = 1, resident: int = 1, shared_by: str = ""
+) -> Work | None:
+    """Of tiles of fp32 after copies."""
+    realigned = _realigned(p)
+    if realigned is None:
+        return None
+    copied, kind = realigned
+    made = _tiled(p, m, n, tiling.FITTED_K, split, resident=resident, kind=f"{kind} {shared_by}".strip())
+    return replace(made, copied=copied)
 
 
 def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     m, n, k, split = size["BLOCK_M"], size.get("BLOCK_N", STREAMED_N), size["BLOCK_K"], size.get("SPLIT", 1)
-    if _replaced(p, size, m, n):
+    if _replaced(p, size, m, n) or (realigned := _realigned(p)) is None:
         return None
     sharing, share_a, clusters = size.get("SHARING", 1), size.get("SHARE_A", 0), size.get("CLUSTERS", 1)
     of_a, of_b = tiling.shared_by(sharing, share_a)
     parts = split * clusters
-    made = _tiled(p, m, n, k, parts, shared="LEAST_GAIN" in size)  # stream-k shares tiles from this gain on
     tiles = tiling.clusters_of(p.m, p.n, m, n, sharing, share_a) * sharing * parts
+    iterations = ceil_div(ceil_div(p.k, k), parts)
     asked = m * tiling.lines(p, p.lda) / of_a + n * tiling.lines(p, p.ldb) / of_b
-    requested = int(tiles * made.iterations * asked * tiling.LINE)
-    # clusters of four leave some multiprocessors idle, as if there were more tiles
-    tiles = tiles * MULTIPROCESSORS // (tiling.CLUSTERS[sharing] * sharing)
-    return _in_clusters(_realigned(p, replace(made, tiles=tiles, requested=requested)), split, clusters)
+    copied, kind = realigned
+    return Work(
+        # clusters of four leave some multiprocessors idle, as if there were more tiles
+        tiles=tiles * MULTIPROCESSORS // (tiling.CLUSTERS[sharing] * sharing),
+        iterations=iterations,
+        flops=2 * m * n * k,
+        loaded=(m + n) * k * _item(p),
+        bytes=p.cost.bytes,
+        shared="LEAST_GAIN" in size,  # stream-k shares tiles from this gain on
+        kind=_in_clusters(kind, split, clusters),
+        copied=copied,
+        requested=int(tiles * iterations * asked * tiling.LINE),
+    )
 
 
 def _replaced(p: GemmProblem, size: Sizes, m: int, n: int) -> bool:
@@ -247,32 +266,30 @@ def _replaced(p: GemmProblem, size: Sizes, m: int, n: int) -> bool:
     return mostly_outside(p, m, n)
 
 
-def _in_clusters(made: Work | None, split: int, clusters: int) -> Work | None:
-    """The same, of another kind where blocks of a cluster, or several clusters, share tiles. Of rarer kinds there are
-    too few times to tell those apart."""
-    if made and clusters > 1 and made.kind in ("", ACROSS):
-        return replace(made, kind="many clusters" if clusters >= MANY else "several clusters")
-    return replace(made, kind=f"{made.kind} clusters") if made and split > 1 and made.kind == ACROSS else made
+def _in_clusters(kind: str, split: int, clusters: int) -> str:
+    """The kind where blocks of a cluster, or several clusters, share tiles. Of rarer kinds there are too few times to
+    tell those apart."""
+    if clusters > 1 and kind in ("", ACROSS):
+        return "many clusters" if clusters >= MANY else "several clusters"
+    return f"{kind} clusters" if split > 1 and kind == ACROSS else kind
 
 
-def _realigned(p: GemmProblem, made: Work) -> Work | None:
-    """Of a stage with tensor maps: after copies of what none takes, each of which is a launch; and C leaves otherwise
-    where it has none. None where both are for a k of one k-tile: another stage was as fast or up to twice as fast
-    wherever both were timed, 22 us against 39 for 5552x1579x5, 31 against 38 for 2080x7482x22."""
+def _realigned(p: GemmProblem) -> tuple[int, str] | None:
+    """Of a stage with tensor maps: the bytes of copies of what none takes, each of which is a launch, and the kind of
+    the work; C leaves otherwise where it has none. None where both are for a k of one k-tile: another stage was as fast
+    or up to twice as fast wherever both were timed, 22 us against 39 for 5552x1579x5, 31 against 38 for 2080x7482x22.
+    """
+    single, out = p.dtype == FP32.name, dtype_of(p.out).itemsize
     copied = [p.arrays()[name] for name in unmapped(p)]
     kinds = [f"{len(copied)} copies"] if copied else []
-    if p.dtype != FP32.name and p.ldc * dtype_of(p.out).itemsize % 16:
+    if not single and p.ldc * out % 16:
         kinds.append("elements of C" if p.ldc % 2 else "pairs of C")
     if copied and kinds[1:] and p.k <= 64:
         return None
-    if (
-        not kinds
-        and p.dtype != FP32.name
-        and any(a.row_stride * a.dtype.itemsize % tiling.LINE for a in p.arrays().values())
-    ):
+    if not kinds and not single and any(row % tiling.LINE for row in (p.lda * _item(p), p.ldb * _item(p), p.ldc * out)):
         kinds += [ACROSS, *(["large C"] if p.arrays()["C"].nbytes > BEYOND_L2 else [])]
     moved = sum(2 * a.shape[0] * ceil_div(a.shape[1], COPIED) * COPIED * _item(p) for a in copied)
-    return replace(made, copied=moved, kind=" ".join(kinds))
+    return moved, " ".join(kinds)
 
 
 _BY_SIZE: tuple[tuple[str, Callable[[GemmProblem, Sizes], Work | None]], ...] = (
@@ -299,12 +316,12 @@ def _reads_once(p: GemmProblem, size: Sizes) -> bool:
     and for more than 8 vectors `streamed`. At 6520x8x11144 they took 61 and 68 us on an H200, at 14816x16x6672 76 and
     64. fp32 with the other operand in columns is left out: 224 us at 5304x8x8449, `split_tiles` 162. So is fp32 with
     more than 8 vectors, for which `few_vectors` reads the operand twice: 54 us at 4456x16x2296, cuBLAS 38."""
-    few = Few.of(p)
-    if few.vectors > NARROW or few.lines * p.k <= LARGE:
+    lines, vectors = max(p.m, p.n), min(p.m, p.n)
+    if vectors > NARROW or lines * p.k <= LARGE:
         return False
-    if p.dtype == FP32.name and (few.x_k != 1 or few.vectors > 8):
+    if p.dtype == FP32.name and (Few.of(p).x_k != 1 or vectors > 8):
         return False
-    streams = "BLOCK_N" not in size and "BLOCK_K" in size and few.vectors > 8
+    streams = "BLOCK_N" not in size and "BLOCK_K" in size and vectors > 8
     return "VECTORS" not in size and "IN_FLIGHT" not in size and not streams
 
 
