@@ -1,11 +1,12 @@
 """All stages verified at length: makes `reports/verified.md`.
 
-    python benchmarks/verified.py measure OUTPUT.json [--problems N] [--seconds S] [--processes P] [--only conv2d ...]
+    python benchmarks/verified.py measure OUTPUT.json [--problems N] [--seconds S] [--turns T] [--processes P]
+        [--only conv2d ...]
     python benchmarks/verified.py write [OUTPUT.json]                      # the page, of that file and nothing else
 
 Many processes of `workbench verify` on GPUs take random problems of a stage from seeds that nobody has chosen. A stage
-has two turns, so that a measurement that ends early has something of every stage. Where the file is there already, it
-goes on: problems that failed are tried again first, and stages that have fewer problems come first.
+has several turns, so that a measurement that ends early has something of every stage. Where the file is there already,
+it goes on: problems that failed are tried again first, and stages that have fewer problems come first.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from workbench.toolchain import compiler
 
 RECORD = Path(__file__).parents[1] / "reports/verified.json.gz"
 TURNS = 2
-"""Verifications of a stage, each of other problems: what is measured at once is halved where it ends early. Each begins
-with edge cases and hazards in the emulator, which take as long as some hundred random problems."""
+"""Verifications of a stage, each of other problems. Nothing is kept of one that does not end in time. Each begins with
+edge cases and hazards in the emulator, which take as long as some hundred random problems."""
 
 
 def gpus() -> list[str]:
@@ -117,7 +118,7 @@ def measure(chosen: argparse.Namespace) -> None:
     so_far = {spec: count for spec, count in problems(record).items() if spec.partition(":")[0] in asked_for}
     missing = {spec: chosen.problems - count for spec, count in so_far.items() if count < chosen.problems}
     first = sorted(missing, key=lambda spec: -missing[spec])
-    jobs += [partial(keep, spec, -(-missing[spec] // TURNS)) for spec in first] * TURNS
+    jobs += [partial(keep, spec, -(-missing[spec] // chosen.turns)) for spec in first] * chosen.turns
     with concurrent.futures.ThreadPoolExecutor(chosen.processes) as pool:
         for number, _ in enumerate(pool.map(work, jobs)):
             if number % 20 == 0:
@@ -189,6 +190,7 @@ if __name__ == "__main__":
         page,
         problems={"type": int, "default": 2000, "help": "random problems of a stage"},
         seconds={"type": float, "default": 3600.0, "help": "when no other verification begins, and those left end"},
+        turns={"type": int, "default": TURNS, "help": "verifications of a stage, more for a short measurement"},
         only={"nargs": "*", "default": [], "choices": list(registry.operations())},
         processes={"type": int, "default": os.cpu_count() or 1, "help": "verifications at a time"},
     )

@@ -1,5 +1,5 @@
-// the elements of vectors as floats, by words of 4 bytes: of 16 bits an element takes one instruction, where
-// compilers first move it to a register of its own.
+// vectors by words of 4 bytes: their elements as floats, which takes one instruction for each of 16 bits,
+// where compilers first move it to a register of its own; and vectors that are loaded or filled.
 #pragma once
 #include "tile/convert.cuh"
 #include "tile/vector.cuh"
@@ -23,7 +23,7 @@ struct Floats {
   }
 };
 
-// a vector where it lies inside of its array, and else one of elements `other`: by words, too
+// a vector where it lies inside of its array, and else one of elements `other`
 template <int COUNT, class Element>
 __device__ __forceinline__ Vector<Element, COUNT> load_if(bool inside, const Element* from, Element other) {
   if constexpr (COUNT * sizeof(Element) % sizeof(unsigned) == 0) {
