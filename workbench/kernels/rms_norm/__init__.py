@@ -77,4 +77,4 @@ RMS_NORM = Operation(
 norms.declare_first(RMS_NORM, ("x", "w", "y"))
 norms.declare_held(RMS_NORM, ("x", "w", "y"))
 norms.declare_split(RMS_NORM, ("x",), ("x", "w"), 1)
-prefetch.declare(RMS_NORM, "rms_norm/07_prefetch.cu", lambda p: ("x", "w", "y", *p.scalars()), parent="vectorized")
+prefetch.declare(RMS_NORM, "rms_norm/07_prefetch.cu", lambda p: ("x", "w", "y", *p.scalars()))

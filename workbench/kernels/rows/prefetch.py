@@ -73,7 +73,6 @@ def declare(
     operation: Operation[P],
     source: str,
     args: Callable[[P], tuple[Argument, ...]],
-    parent: str = "registers",
     parameters: Mapping[str, int] = PARAMETERS,
     edge_cases: tuple[P, ...] = (),
 ) -> None:
@@ -84,7 +83,7 @@ def declare(
         "prefetch",
         source=source,
         idea="persistent blocks: bulk copies fetch the next rows while threads work on one",
-        parent=parent,
+        parent="registers",
         parameters=parameters,
         space={"VECTORS": (4, 8), "STAGES": (1, 2, 3), "MOST": (256, 512, 1024), "RESIDENT": (1, 2, 3)},
         sizes=sizes,
