@@ -17,6 +17,7 @@ from workbench.kernels.attention.problem import Kind, Layout
 from workbench.kernels.attention_backward import ATTENTION_BACKWARD, AttentionBackwardProblem
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
+from workbench.ops.choice import choose
 
 PROBLEMS = [
     AttentionBackwardProblem(batch=2, heads=4, rows=70, keys=133, dim=64, group=2, causal=True, seed=1),
@@ -131,6 +132,17 @@ def test_a_hazard_of_the_specialised_kernel_is_named(right, broken, verdict):
 
 
 NAMES = ["linear in do", "any order of keys", "gradients of a row's logits sum to 0"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "stage"), [({}, "all_keys"), ({"keys": 65}, "specialised"), ({"dim": 136}, "wide")]
+)
+def test_short_sequences_take_one_launch_without_scratch_memory(changed, stage):
+    problem = dataclasses.replace(AttentionBackwardProblem(rows=64, keys=64, dim=128), **changed)
+    chosen = choose(ATTENTION_BACKWARD, problem, 90)
+    plan = chosen.plan(problem)
+    assert chosen.name == stage
+    assert (len(plan.launches), bool(plan.scratch)) == ((1, False) if stage == "all_keys" else (3, True))
 
 
 @pytest.mark.parametrize("name", NAMES)

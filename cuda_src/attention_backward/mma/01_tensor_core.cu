@@ -16,13 +16,12 @@
 // tensor cores of Hopper. all warps wait for each other twice per tile.
 
 #include "../rows.cuh"
-#include "ptx/mma.cuh"
-#include "tile/async_tile.cuh"
+#include "products.cuh"
 #include "tile/fragment.cuh"
 
 constexpr int BANDS = 4, PARTS = 2;  // of 16 rows of a product, and of its columns: a warp has one of each
 constexpr int THREADS = BANDS * PARTS * WARP, BLOCK = BANDS * 16;  // rows, and keys, of a tile
-constexpr int CHUNK = VECTOR_BYTES / sizeof(IN), COLUMNS = DIM / PARTS;
+constexpr int COLUMNS = DIM / PARTS;
 
 using Vectors = AsyncTile<IN, BLOCK, DIM, THREADS>;
 using Scores = AsyncTile<IN, BLOCK, BLOCK, THREADS>;  // a key a row
@@ -31,47 +30,6 @@ struct Shared {
   Vectors k, v, q[2], d_o[2];
   Scores p, ds;
 };
-
-// 16 rows of a tile, from `row` on, times columns of b: sum[n] are columns 8 n to 8 n + 7. a has k along its rows,
-// and b, too: vectors of the columns
-template <int SUMS, class Tile>
-__device__ __forceinline__ void multiply_rows(float (&sum)[SUMS][4], Tile& a, int row, Tile& b, int column) {
-  const int lane = threadIdx.x % WARP;
-#pragma unroll
-  for (int c = 0; c < DIM / CHUNK; c += 2) {
-    u32 x[4];
-    ldmatrix_x4(x, a.chunk(row + lane % 16, c + lane / 16));
-#pragma unroll
-    for (int n = 0; n < SUMS; n += 2) {
-      u32 y[4];
-      ldmatrix_x4(y, b.chunk(column + n * 8 + lane / 16 * 8 + lane % 8, c + lane / 8 % 2));
-      mma(sum[n], x, y[0], y[1], IN());
-      mma(sum[n + 1], x, y[2], y[3], IN());
-    }
-  }
-}
-
-// scores times vectors: those of a band of keys, or, TURNED, of a band of rows. columns from `column` on
-template <bool TURNED, int SUMS>
-__device__ __forceinline__ void multiply_scores(float (&sum)[SUMS][4], Scores& a, int band, Vectors& b,
-                                                int column) {
-  const int lane = threadIdx.x % WARP;
-#pragma unroll
-  for (int k = 0; k < BLOCK; k += 16) {
-    u32 x[4];
-    if (TURNED)
-      ldmatrix_x4_trans(x, a.chunk(k + lane / 16 * 8 + lane % 8, band * 2 + lane / 8 % 2));
-    else
-      ldmatrix_x4(x, a.chunk(band * 16 + lane % 16, k / CHUNK + lane / 16));
-#pragma unroll
-    for (int n = 0; n < SUMS; n += 2) {
-      u32 y[4];
-      ldmatrix_x4_trans(y, b.chunk(k + lane % 16, column / CHUNK + n + lane / 16));
-      mma(sum[n], x, y[0], y[1], IN());
-      mma(sum[n + 1], x, y[2], y[3], IN());
-    }
-  }
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_backward_tensor_core(const IN* q, const IN* k, const IN* v, const IN* d_o, const float* lse2,
@@ -129,23 +87,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         p[n][j] = seen ? ex2(p[n][j] * (scale * LOG2_E) - base.x[j % 2]) : 0.f;
         ds[n][j] = p[n][j] * (ds[n][j] - less.x[j % 2]);
       }
-#pragma unroll
-      for (int j = 0; j < 4; j += 2) {
-        const int in_tile = band * 16 + lane / 4 + j * 4;
-        u32* const to_p = reinterpret_cast<u32*>(shared.p.chunk(in_tile, column / CHUNK) + column % CHUNK);
-        u32* const to_ds = reinterpret_cast<u32*>(shared.ds.chunk(in_tile, column / CHUNK) + column % CHUNK);
-        *to_p = pair_from_float<IN>(p[n][j], p[n][j + 1]);
-        *to_ds = pair_from_float<IN>(ds[n][j], ds[n][j + 1]);
-      }
+      store_scores(shared.p, p[n], band * 16 + lane / 4, column);
+      store_scores(shared.ds, ds[n], band * 16 + lane / 4, column);
     }
     __syncthreads();  // scores are there for everyone
 
-    multiply_scores<false>(dv_sums, shared.p, band, o_tile, part * COLUMNS);
-    multiply_scores<false>(dk_sums, shared.ds, band, q_tile, part * COLUMNS);
+    multiply_scores<false, BLOCK>(dv_sums, shared.p, band, o_tile, part * COLUMNS);
+    multiply_scores<false, BLOCK>(dk_sums, shared.ds, band, q_tile, part * COLUMNS);
 #pragma unroll(DIM > 128 ? 1 : COLUMNS / 32)  // of more columns registers would spill
     for (int c = 0; c < COLUMNS; c += 32) {
       float dq[4][4] = {};
-      multiply_scores<true>(dq, shared.ds, band, shared.k, part * COLUMNS + c);
+      multiply_scores<true, BLOCK>(dq, shared.ds, band, shared.k, part * COLUMNS + c);
       float* const to = sums + (of_tile + band * 16 + lane / 4) * DIM + part * COLUMNS + c + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < 4; ++n)
