@@ -135,7 +135,14 @@ NAMES = ["linear in do", "any order of keys", "gradients of a row's logits sum t
 
 
 @pytest.mark.parametrize(
-    ("changed", "stage"), [({}, "all_keys"), ({"keys": 65}, "specialised"), ({"dim": 136}, "wide")]
+    ("changed", "stage"),
+    [
+        ({}, "all_keys"),
+        ({"rows": 500, "keys": 32}, "all_keys"),
+        ({"rows": 129}, "specialised"),
+        ({"keys": 65}, "specialised"),
+        ({"dim": 136}, "wide"),
+    ],
 )
 def test_short_sequences_take_one_launch_without_scratch_memory(changed, stage):
     problem = dataclasses.replace(AttentionBackwardProblem(rows=64, keys=64, dim=128), **changed)

@@ -19,8 +19,7 @@
 #include "tile/fragment.cuh"
 #include "tile/online_softmax.cuh"
 
-constexpr int BANDS = BLOCK_N / 16,
-              PARTS = BLOCK_N > 64 ? 1 : 2;  // of 16 keys, and of the rows of a tile, or columns
+constexpr int BANDS = BLOCK_N / 16, PARTS = 2;  // of 16 keys, and of the rows of a tile, or columns
 constexpr int WARPS = BANDS * PARTS, THREADS = WARPS * WARP;
 constexpr int ROW_BANDS = BLOCK_M / 16, ROW_PARTS = WARPS / ROW_BANDS;  // of dq: a warp has one of each
 constexpr int QUERIES = BLOCK_M / PARTS, COLUMNS = DIM / PARTS, ROW_COLUMNS = DIM / ROW_PARTS;
