@@ -87,6 +87,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         p[n][j] = seen ? ex2(p[n][j] * (scale * LOG2_E) - base.x[j % 2]) : 0.f;
         ds[n][j] = p[n][j] * (ds[n][j] - less.x[j % 2]);
       }
+    }
+#pragma unroll
+    for (int n = 0; n < QUERIES / 8; ++n) {  // not in the loop above, where registers would spill
+      const int column = part * QUERIES + n * 8 + lane % 4 * 2;
       store_scores(shared.p, p[n], band * 16 + lane / 4, column);
       store_scores(shared.ds, ds[n], band * 16 + lane / 4, column);
     }
