@@ -6,8 +6,9 @@ from ...model.launch import ceil_div
 from ..attention.problem import AttentionProblem
 
 MOST_TILES = {32: 8, 64: 2}
-"""Of 64 queries, by most keys: so many a block of `all_keys` solves one after the other sooner than three launches
-do (of 65 problems timed on an H200)."""
+"""Of 64 queries, by most keys: so many a block of `all_keys` solves one after the other in no more time than three
+launches take. Of the problems that this takes, among 75 timed on an H200, one was more than 1 % slower: 16 heads of 512
+queries and 20 keys (28 us, 26)."""
 
 
 def fastest(p: AttentionProblem) -> tuple[str, ...]:
