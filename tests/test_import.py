@@ -341,6 +341,15 @@ def test_shapes_are_found_by_trying_other_sizes() -> None:
     assert list(found.arrays) == ["A", "B", "out"]  # the buffer is the output
 
 
+def test_sizes_with_which_the_answer_has_no_elements_are_no_problem() -> None:
+    pytest.importorskip("torch")
+    task = TorchTask(Path("conv.py"), "kernelbench", {"shape_0": 30})
+    found = [task.possible(type("P", (), {"shape_0": rows})()) for rows in (1, 2, 3)]
+    assert found == [False, True, True]
+    with pytest.raises(torch_task.TaskError, match=r"no shapes with shape_0=1: out has shape \(16, 64, 0, 20\)"):
+        task.seen([1])
+
+
 def test_inputs_are_those_of_the_task_and_every_other_seed_has_signs() -> None:
     torch = pytest.importorskip("torch")
     task = TorchTask(Path("3_Linear_ReLU.py"), "kernelbench", {"batch_size": 4})

@@ -165,9 +165,8 @@ class TorchTask:
                 with counter:
                     answers = _outputs(made.call(made.arguments, made.parameters))
         except Exception as error:
-            sizes = ", ".join(f"{name}={value}" for name, value in zip(self.sizes, values, strict=True))
             said = str(error).strip().splitlines() or [type(error).__name__]
-            raise TaskError(f"{self.path.name} has no shapes with {sizes or 'its sizes'}: {said[0]}") from None
+            raise self._refused(values, said[0]) from None
         found = {}
         written = {id(answer) for answer in answers}
         for role, tensors in (("input", made.arguments), ("parameter", made.parameters)):
@@ -176,7 +175,14 @@ class TorchTask:
                     found[name] = _seen(tensor, role)
         for name, answer in zip(output_names(len(answers), found), answers, strict=True):
             found[name] = _seen(answer, "output")
+        for name, seen in found.items():
+            if 0 in seen.shape:  # on `meta` a convolution of less than its filter is no error
+                raise self._refused(values, f"{name} has shape {seen.shape}, no elements")
         return Look(found, int(counter.get_total_flops()))
+
+    def _refused(self, values: tuple[int, ...], why: str) -> TaskError:
+        sizes = ", ".join(f"{name}={value}" for name, value in zip(self.sizes, values, strict=True))
+        return TaskError(f"{self.path.name} has no shapes with {sizes or 'its sizes'}: {why}")
 
     def inputs(self, problem: Any, *, signs: bool = False) -> Arrays:
         """The inputs of a problem as the task draws them with the problem's seed, parameters of the model among them.
