@@ -81,7 +81,7 @@ class Contest:
             OURS: self.ours,
             f"{OURS}, torch.compile": compiled(self.ours),
         }
-        return {name: partial(block, self.x) for name, block in blocks.items()}
+        return {name: torch.inference_mode()(partial(block, self.x)) for name, block in blocks.items()}
 
     def errors(self, *calls: Call) -> list[Error]:
         """Of the answers of these calls."""
