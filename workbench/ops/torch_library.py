@@ -47,6 +47,8 @@ class Operator:
     def __init__(self, function: Function) -> None:
         self.function, self.name = function, function.operation.name
         count, self.collect = _results(function)
+        self._pairs = [name for name in function.options if str(function.takes.parameters[name].annotation) == PAIR]
+        self._grad_enabled, self._no_grad = torch().is_grad_enabled, torch().no_grad
         library = _library()
         library.define(schema(function, count))
         library.impl(self.name, self._solve, "CUDA")
@@ -62,8 +64,15 @@ class Operator:
         self.function = function
 
     def _solve(self, *arrays: Any, **options: Any) -> Any:
-        with torch().no_grad():
-            found = self.function(*(a for a in arrays if a is not None), **_options(options))
+        if self._grad_enabled():
+            with self._no_grad():  # whatever the tensors say: gradients have been seen to
+                return self._solve(*arrays, **options)
+        while arrays[-1] is None:
+            arrays = arrays[:-1]
+        for name in self._pairs:
+            if name in options:
+                options[name] = tuple(options[name])  # PyTorch hands over a list
+        found = self.function(*arrays, **options)
         return found if self.collect is None else tuple(found)
 
     def _fake(self, *arrays: Any, **options: Any) -> Any:
