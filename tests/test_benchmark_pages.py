@@ -10,6 +10,7 @@ from typing import Any
 import call_time
 import conv2d_layers
 import gemm_limits
+import model_blocks
 import numpy as np
 import peers
 import pytest
@@ -73,6 +74,23 @@ def test_the_page_on_calls_has_the_slower_kind_of_arrays_by_matmul() -> None:
     assert re.search(r"\| gemm +\| +8.0 \| +9.0 \| +18.0 \| +0.50 \|", page)
     assert re.search(r"\| rotary +\| +7.0 \| +6.0 \| +- \| +0.35 \|", page)
     assert "the median of `torch.matmul` is 19.0 us" in page and "gemm 812 us, softmax 90 us" in page
+
+
+def test_the_page_on_blocks_has_the_faster_way_of_each_side_and_keeps_the_last_run_of_a_mode() -> None:
+    def run(mode: str, *called: float) -> dict[str, Any]:
+        ways = ("PyTorch", "torch.compile", "workbench.ops", "workbench.ops, torch.compile")
+        times = dict(zip(ways, called, strict=True))
+        errors = {way: {"mean": 0.003 if way == "workbench.ops" else 0.004, "largest": 0.1} for way in ways}
+        row = {"block": "Mamba-2", "batch": 3, "positions": 70, "errors": errors}
+        record = recorded.read(gemm_limits.RECORD)
+        made = {"environment": record["environment"], "device": record["device"], "torch": "2.0", "mode": mode}
+        return made | {"rows": [row | {"called": times, "replayed": times}]}
+
+    before = {"runs": [run("default", 9.0, 9.0, 9.0, 9.0), run("other", 8.0, 6.0, 3.0, 4.0)]}
+    page = model_blocks.page(model_blocks.merge(before, {"runs": [run("default", 40.0, 60.0, 50.0, 20.0)]}))
+    assert re.findall(r"Mamba-2 +\| +3 x 70 .* ([\d.]+) \|", page) == ["2.00"] * 4
+    assert re.search(r"\| +40 \| +60 \| +50 \| +20 \|", page) and not re.search(r"\| +9 \|", page)
+    assert "error by `workbench.ops` is 0.0030. Divided by that of PyTorch in bfloat16, errors are 0.750" in page
 
 
 def test_calls_of_every_operation_are_timed() -> None:

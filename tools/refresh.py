@@ -118,6 +118,7 @@ def benchmarks(root: Path) -> Files:
         "gemm_limits",
         "gemm_suite",
         "gemm_types",
+        "model_blocks",
         "peers",
         "random_problems",
         "row_heat_map",

@@ -1,7 +1,7 @@
 """The blocks of `examples/blocks` by `workbench.ops`, beside PyTorch and torch.compile: makes `reports/blocks.md`.
 
-    python benchmarks/blocks.py measure OUTPUT.json [--mode max-autotune-no-cudagraphs]   # on a machine with a GPU
-    python benchmarks/blocks.py write [OUTPUT.json]                                       # the page, of that file
+    python benchmarks/model_blocks.py measure OUTPUT.json [--mode max-autotune-no-cudagraphs]   # with a GPU
+    python benchmarks/model_blocks.py write [OUTPUT.json]                                       # the page, of that file
 
 `examples/blocks/compare.py` does the measuring. WORKBENCH_COMMIT names the commit where the files were copied to a
 machine without their history. The record keeps the last measurement of every mode on every device.
@@ -74,13 +74,14 @@ def page(record: recorded.Record) -> str:
     """The Markdown page."""
     parts = [
         "# A transformer block and a Mamba-2 block\n",
-        "Written by `benchmarks/blocks.py` from [the JSON beside it](blocks.json). It times the blocks of "
+        "Written by `benchmarks/model_blocks.py` from [the JSON beside it](blocks.json). It times the blocks of "
         "[`examples/blocks`](../examples/blocks/blocks.py), in bfloat16. They are as large as those of Llama 3 with 8 "
         "and of Mamba-2 with 2.7 thousand million weights. A time is a median of 15 samples, in turns, each of ten "
         "passes one after the other. The last column is the faster of PyTorch's two times divided by the faster of "
         "ours.\n",
         "Before a block is timed, its answers are compared with those of float64. *Error* is the root of the mean "
-        "square of the difference, by that of what the block adds to its input.\n",
+        "square of the difference, by that of what the block adds to its input. A run that ended early has fewer "
+        "rows.\n",
     ]
     for run in record["runs"]:
         parts.append(f"## {run['device']['name']}, torch.compile in mode {run['mode']}\n")
