@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from emulated_gpu import EmulatedGpu
 from workbench import ops
 from workbench.catalogue import registry
 from workbench.kernels.gemm import GemmProblem
-from workbench.model.cost_model import L2_BANDWIDTH, Constants, Work, fit, predict
+from workbench.model.cost_model import L2_BANDWIDTH, Constants, Work, fit, least_us, predict
 from workbench.ops import choice
 from workbench.records import cost, tuned
 
@@ -74,9 +75,54 @@ def test_what_takes_much_less_than_all_that_was_measured_is_not_predicted(monkey
     assert constants.covers(5.0) and not constants.covers(4.9)
     gemm = registry.operations()["gemm"]
     known = {name: dataclasses.replace(TRUE, least_us=least) for name, least in (("small_tiles", 9.0), ("naive", 1e6))}
-    monkeypatch.setattr(cost, "_constants", {("", gemm.name): known | {"persistent": known["naive"]}})
-    found = {p.stage.name for p in cost.predicted("", gemm, GemmProblem.parse("64x64x64,dtype=bf16,out=bf16"), 90)}
-    assert found == {"small_tiles"}
+    predictor = cost.Predictor(known | {"persistent": known["naive"]})
+    problem = GemmProblem.parse("64x64x64,dtype=bf16,out=bf16")
+    assert [p.stage.name for p in predictor.fastest_first(gemm, problem, 90)] == ["small_tiles"]
+
+
+def _random_problems(count: int) -> Iterator[GemmProblem]:
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        m, n, k = (int(x) if rng.random() < 1 / 3 or x < 8 else int(x) // 8 * 8 for x in 2 ** rng.uniform(0, 14, 3))
+        dtype, layout = rng.choice(["bf16", "fp16", "fp32"]), rng.choice(["nn", "nt"])
+        pads = {name: int(rng.choice([0, 0, 3, 8, 64])) for name in ("pad_a", "pad_b", "pad_c")}
+        yield GemmProblem(m=m, n=n, k=k, dtype=str(dtype), out=str(dtype), layout=str(layout), **pads)
+
+
+def test_stages_come_by_their_predicted_time_and_those_behind_are_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gemm = registry.operations()["gemm"]
+    predictor, looked_at, supported = cost.predictor("", gemm), [], 0
+    work_of = cost.work_of
+
+    def counted(operation: Any, stage: Any, problem: Any) -> Any:
+        looked_at.append(stage.name)
+        return work_of(operation, stage, problem)
+
+    for problem in _random_problems(150):
+        able = [stage for stage in gemm.stages if stage.supports(problem) is None]
+        supported += len(able)
+        told = [p for p in (predictor.of(gemm, stage, problem) for stage in able) if p]
+        wanted = sorted(told, key=lambda p: p.prediction.us)
+        with monkeypatch.context() as patched:
+            patched.setattr(cost, "work_of", counted)
+            assert next(predictor.fastest_first(gemm, problem, 90)) == wanted[0], problem
+        assert list(predictor.fastest_first(gemm, problem, 90)) == wanted, problem
+    assert len(looked_at) < 0.6 * supported
+
+
+def test_no_work_takes_less_than_its_operations_and_bytes() -> None:
+    gemm = registry.operations()["gemm"]
+    known, found = cost.predictor("", gemm).constants, 0
+    for problem in _random_problems(100):
+        for stage in gemm.stages:
+            work = cost.work_of(gemm, stage, problem) if stage.supports(problem) is None else None
+            if work and (constants := known.get(cost.key_of(stage.name, work))):
+                least = least_us(problem.cost.flops, problem.cost.bytes, constants, 132)
+                assert least <= (1 + 1e-9) * predict(work, constants, 132).us, (stage.name, problem)
+                found += 1
+    assert found > 500
 
 
 def test_work_of_a_stage_is_that_of_its_tiles() -> None:
@@ -135,7 +181,8 @@ def test_large_operands_that_are_read_once_are_left_to_stages_that_do() -> None:
     gemm = registry.operations()["gemm"]
 
     def told(problem: str) -> set[str]:
-        return {p.stage.name for p in cost.predicted("", gemm, GemmProblem.parse(problem), 90)}
+        predicted = cost.predictor("", gemm).fastest_first(gemm, GemmProblem.parse(problem), 90)
+        return {p.stage.name for p in predicted}
 
     assert told("8x8192x8192,dtype=bf16,out=bf16") == {"few_vectors"}
     assert told("16x8192x8192,dtype=bf16,out=bf16") == {"few_vectors", "streamed"}
@@ -152,11 +199,11 @@ def test_works_of_one_size_are_no_ground_for_constants() -> None:
 def test_what_it_would_take_is_within_a_few_percent_of_the_fastest_that_was_measured() -> None:
     """By the constants that ship; that these are the fitted ones is `tools/refresh.py --check`."""
     gemm = registry.operations()["gemm"]
-    benched = page.slower(cost.constants("", gemm), page.benched())
+    benched = page.slower(cost.predictor("", gemm).constants, page.benched())
     assert len(benched) >= 20
     assert max(us / least for _, _, us, _, least in benched.values()) <= 1.08
     for card in page.CARDS:
-        chosen = page.slower(cost.constants(card, gemm), page.with_present_tiles(card))
+        chosen = page.slower(cost.predictor(card, gemm).constants, page.with_present_tiles(card))
         ratios = sorted(us / least for _, _, us, _, least in chosen.values())
         assert len(ratios) >= 300 and statistics.geometric_mean(ratios) < 1.03, card
         assert ratios[len(ratios) * 95 // 100] < 1.2, card
@@ -202,15 +249,13 @@ def test_tuning_on_another_card_refits_its_stages(monkeypatch: pytest.MonkeyPatc
         return tuple(("multicast", text, {}, predict(work, slow, 132).us) for text, work in works)
 
     monkeypatch.setattr(cost, "_tuned", samples)
-    monkeypatch.setattr(cost, "_constants", {})
-    found = cost.constants("another card", gemm)
+    monkeypatch.setattr(cost, "_predictors", {})
+    found, usual_ones = (cost.predictor(device, gemm).constants for device in ("another card", ""))
     work = cost.work_of(gemm, stage, GemmProblem.parse("2048x4096x4096,dtype=bf16,out=bf16"))
     assert work is not None
-    there, usual, there_by = (
-        predict(work, c, 132).us for c in (found["multicast"], cost.constants("", gemm)["multicast"], slow)
-    )
+    there, usual, there_by = (predict(work, c, 132).us for c in (found["multicast"], usual_ones["multicast"], slow))
     assert there == pytest.approx(there_by, rel=0.05) and there > 4 * usual
-    assert found["serpentine"] == cost.constants("", gemm)["serpentine"]
+    assert found["serpentine"] == usual_ones["serpentine"]
 
 
 def test_samples_of_stages_and_problems_that_are_no_more_are_left_out() -> None:

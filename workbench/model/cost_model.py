@@ -54,10 +54,10 @@ class Work:
     """What a stage does for a problem.
 
     `tiles` are worked on by a block each, in `iterations` of the mainloop with `flops` operations on `loaded` bytes of
-    operands. `shared`: blocks share out the tiles of the last round. `bytes` is what the problem has to read and write.
-    So many blocks are `resident` on a multiprocessor at once. Work of another `kind` has constants of its own. `copied`
-    are bytes that launches before have read and written. `requested` are the bytes of all lines that blocks get from
-    the L2, 0 where these are not counted.
+    operands: together at least as many operations as the problem has. `shared`: blocks share out the tiles of the last
+    round. `bytes` is what the problem has to read and write. So many blocks are `resident` on a multiprocessor at once.
+    Work of another `kind` has constants of its own. `copied` are bytes that launches before have read and written.
+    `requested` are the bytes of all lines that blocks get from the L2, 0 where these are not counted.
     """
 
     tiles: int
@@ -125,6 +125,13 @@ def predict(work: Work, constants: Constants, multiprocessors: int) -> Predictio
     moved = work.moving(c.bandwidth)
     before = c.launch_us + work.copied / c.bandwidth
     return Prediction(before + math.hypot(busy, moved), rounds, "tiles" if busy >= moved else "memory")
+
+
+def least_us(flops: int, moved: int, constants: Constants, multiprocessors: int) -> float:
+    """Microseconds that no work takes less than which has so many operations in all and moves so many bytes of memory,
+    whatever its tiles."""
+    c = constants
+    return c.launch_us + math.hypot(flops / multiprocessors * c.flop_us + c.wait_us + c.tile_us, moved / c.bandwidth)
 
 
 def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constants | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +77,7 @@ class Choice:
         self.architecture, self.alignment = architecture, alignment
         self.beyond: dict[str, str] = {}
         """What could not be launched, and why."""
-        self.predicted = {p.stage.name: p.prediction for p in cost.predicted(device, operation, problem, architecture)}
+        self.predictor = cost.predictor(device, operation)
 
     def refused(self, stage: Stage[Any]) -> str | None:
         """Why a stage cannot solve the problem, or None."""
@@ -101,12 +101,12 @@ class Choice:
         by_name = {stage.name: stage for stage in operation.stages}
         preferred = self._able(by_name[name] for name in names if name in by_name)
         first = next(preferred, None)
-        told = self.predicted.get(first.name) if first else None
-        least = min((p.us for p in self.predicted.values()), default=math.inf)
-        if first and (told is None or told.us <= ALIKE * least):
+        told = self.predictor.of(operation, first, problem) if first else None
+        predicted = self.predictor.fastest_first(operation, problem, self.architecture)
+        fastest = list(itertools.islice(predicted, 1))
+        if first and (told is None or told.prediction.us <= ALIKE * fastest[0].prediction.us):
             yield first, PREFERRED
-        order = sorted(self.predicted, key=lambda name: self.predicted[name].us)
-        yield from ((stage, MODEL) for stage in self._able(by_name[name] for name in order))
+        yield from ((stage, MODEL) for stage in self._able(p.stage for p in itertools.chain(fastest, predicted)))
         yield from ((stage, PREFERRED) for stage in preferred)
         yield from ((stage, LADDER) for stage in self._able(reversed(operation.stages)))
 
@@ -149,10 +149,10 @@ def explained(
     choice = Choice(operation, problem, architecture, alignment, device)
     stage, why = choice.made()
     candidates = []
+    predicted = {p.stage.name: p.prediction for p in choice.predictor.fastest_first(operation, problem, architecture)}
     for other in operation.stages:
-        prediction = choice.predicted.get(other.name)
+        prediction = predicted.get(other.name)
         figures = (prediction.us, prediction.bound) if prediction else (None, "")
         candidates.append(Candidate(other, choice.refused(other), *figures))
-    predicted = choice.predicted.get(stage.name)
-    us = predicted.us if predicted else None
+    us = predicted[stage.name].us if stage.name in predicted else None
     return Explanation(problem, device or "an unknown device", stage, why, us, tuple(candidates))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import notices
-from ..model.cost_model import Constants, Prediction, Work, fit, predict
+from ..model.cost_model import Constants, Prediction, Work, fit, least_us, predict
 from ..model.fields import ProblemError
 from ..model.launch import MULTIPROCESSORS
 from ..model.operation import Operation
@@ -102,35 +103,65 @@ def measured_on(device: str) -> str:
     return device if device in shipped() else USUAL
 
 
-_constants: dict[tuple[str, str], dict[str, Constants]] = {}
+class Predictor:
+    """How long the stages of an operation take on a device, by `constants` of kinds of their work, as `key_of` has
+    them."""
+
+    def __init__(self, constants: Mapping[str, Constants]) -> None:
+        self.constants = constants
+        self._of_stage: dict[str, list[Constants]] = {}
+        for key, found in constants.items():
+            self._of_stage.setdefault(key.partition(", ")[0], []).append(found)
+
+    def of(self, operation: Operation[Any], stage: Stage[Any], problem: Problem) -> Predicted | None:
+        """How long a stage takes for a problem that it supports; None where that cannot be told, or where nothing like
+        the time was measured."""
+        if stage.name not in self._of_stage:
+            return None
+        work = work_of(operation, stage, problem)
+        constants = self.constants.get(key_of(stage.name, work)) if work else None
+        if work is None or constants is None:
+            return None
+        made = predict(work, constants, MULTIPROCESSORS)
+        return Predicted(stage, made, constants) if constants.covers(made.us) else None
+
+    def fastest_first(self, operation: Operation[Any], problem: Problem, architecture: int) -> Iterator[Predicted]:
+        """The stages that take a problem and whose time can be told.
+
+        A stage is predicted once no other one is sure to be faster. To look for its tiles takes longer than all else.
+        """
+        queue: list[tuple[float, int, Predicted | None]] = [
+            (self._least(stage, problem), place, None)
+            for place, stage in enumerate(operation.stages)
+            if stage.name in self._of_stage and stage.supports(problem, architecture) is None
+        ]
+        heapq.heapify(queue)
+        while queue:
+            _, place, found = heapq.heappop(queue)
+            if found is not None:
+                yield found
+            elif (found := self.of(operation, operation.stages[place], problem)) is not None:
+                heapq.heappush(queue, (found.prediction.us, place, found))
+
+    def _least(self, stage: Stage[Any], problem: Problem) -> float:
+        """Microseconds that a stage takes at least, of whatever kind its work is."""
+        flops, moved = problem.cost.flops, problem.cost.bytes
+        return min(least_us(flops, moved, c, MULTIPROCESSORS) for c in self._of_stage[stage.name])
+
+
+_predictors: dict[tuple[str, str], Predictor] = {}
 """By device and operation: a process reads and fits once."""
 
 
-def constants(device: str, operation: Operation[Any]) -> dict[str, Constants]:
-    """The constants of the stages of an operation on a device: those that ship, and instead of them, of stages that
-    have been tuned on enough problems, what fits the times found."""
+def predictor(device: str, operation: Operation[Any]) -> Predictor:
+    """What predicts the stages of an operation on a device: by the constants that ship and, instead of those of stages
+    that have been tuned on enough problems, by what fits the times found."""
     key = device, operation.name
-    if key not in _constants:
+    if key not in _predictors:
         table = shipped().get(measured_on(device), {})
         found = {name: Constants(**values) for name, values in table.get(operation.name, {}).items()}
-        _constants[key] = found | fitted(operation, _tuned(*key))
-    return _constants[key]
-
-
-def predicted(device: str, operation: Operation[Any], problem: Problem, architecture: int) -> list[Predicted]:
-    """The stages that take a problem and whose time can be told, the fastest first; without those of which nothing like
-    the time predicted was measured."""
-    known = constants(device, operation)
-    found = []
-    for stage in operation.stages if known else ():
-        if stage.supports(problem, architecture) is not None:
-            continue
-        if (work := work_of(operation, stage, problem)) and (of_kind := known.get(key_of(stage.name, work))):
-            made = predict(work, of_kind, MULTIPROCESSORS)
-            if of_kind.covers(made.us):
-                found.append(Predicted(stage, made, of_kind))
-    found.sort(key=lambda p: p.prediction.us)
-    return found
+        _predictors[key] = Predictor(found | fitted(operation, _tuned(*key)))
+    return _predictors[key]
 
 
 def as_json(found: Mapping[str, Mapping[str, Mapping[str, Constants]]]) -> str:

@@ -12,7 +12,7 @@ from ...model.launch import Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
 from .fastest import fastest
-from .problem import GemmProblem, problems, suite, unmapped
+from .problem import GemmProblem, problems, suite
 from .work import work
 
 GEMM = Operation(
@@ -88,7 +88,7 @@ def _realign(p: GemmProblem, name: str) -> tuple[Launch, Array]:
 
 def realigned_plan(p: GemmProblem, product: Callable[[str, str], Launch]) -> Plan:
     """Copies what no tensor map takes of A and B, then launches the product of arrays of the names given."""
-    copied = {name: _realign(p, name) for name in unmapped(p)}
+    copied = {name: _realign(p, name) for name in p.unmapped}
     a, b = (f"realigned_{name}" if name in copied else name for name in "AB")
     scratch = {f"realigned_{name}": array for name, (_, array) in copied.items()}
     return Plan((*(launch for launch, _ in copied.values()), product(a, b)), scratch=scratch)

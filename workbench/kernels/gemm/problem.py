@@ -73,6 +73,12 @@ class GemmProblem(Problem):
         """Elements from one row of C to the next."""
         return self.n + self.pad_c
 
+    @cached_property
+    def unmapped(self) -> tuple[str, ...]:
+        """The operands whose rows no tensor map takes: they are no multiple of 16 bytes apart."""
+        item = dtype_of(self.dtype).itemsize
+        return tuple(name for name, row in (("A", self.lda), ("B", self.ldb)) if row * item % 16)
+
     def arrays(self) -> dict[str, Array]:
         dtype = dtype_of(self.dtype)
         b_shape = (self.k, self.n) if self.layout == "nn" else (self.n, self.k)
@@ -184,14 +190,8 @@ def half_only(p: GemmProblem) -> str | None:
     return None if p.dtype != "fp32" else "tensor cores multiply bf16 and fp16 here, not fp32"
 
 
-def unmapped(p: GemmProblem) -> tuple[str, ...]:
-    """The operands whose rows no tensor map takes: they are no multiple of 16 bytes apart."""
-    item = dtype_of(p.dtype).itemsize
-    return tuple(name for name, row_stride in (("A", p.lda), ("B", p.ldb)) if row_stride * item % 16)
-
-
 def tensor_maps(p: GemmProblem) -> str | None:
-    for name in unmapped(p):
+    for name in p.unmapped:
         return f"a tensor map needs the rows of {name} a multiple of 16 bytes apart"
     return None
 

@@ -14,7 +14,7 @@ from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import NARROW
 from .operation import GEMM, GROUPS, ODD_C, left_for_the_last, realigned_plan, scalars, tiles
-from .problem import SHARED_BYTES, GemmProblem, tensor_maps, unmapped
+from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
 
 @GEMM.stage(
@@ -337,7 +337,7 @@ def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     idea="fp32 only: TMA for every matrix; rows that are no multiples of 16 bytes are first copied to rows that are",
     supports=_fp32_only,
     parameters={"UNROLL": 4, "GROUP_M": 8},
-    sizes=lambda p, size: {"COPIED": len(unmapped(p))},
+    sizes=lambda p, size: {"COPIED": len(p.unmapped)},
     edge_cases=(
         GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),

@@ -15,7 +15,7 @@ from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import STREAMED_N
 from .operation import DEEP, GEMM, GROUPS, ODD_C, left_for_the_last, realigned_plan
-from .problem import SHARED_BYTES, GemmProblem, half_only, tma_and_wgmma, unmapped
+from .problem import SHARED_BYTES, GemmProblem, half_only, tma_and_wgmma
 
 _DEEPER = (
     GemmProblem(m=70, n=136, k=64 * 56 + 1, dtype="bf16", pad_a=7, pad_b=7),
@@ -531,7 +531,7 @@ def flexible_multicast(p: GemmProblem, size: Mapping[str, int]) -> Plan:
         GemmProblem(m=70, n=257, k=129, dtype="bf16", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp16", out="fp16", pad_a=3, pad_b=2, pad_c=1),
     ),
-    sizes=lambda p, size: {**_fitted(p, size), "COPIED": len(unmapped(p))},
+    sizes=lambda p, size: {**_fitted(p, size), "COPIED": len(p.unmapped)},
 )
 def realigned(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     return realigned_plan(p, lambda a, b: _fitted_launch(p, size, (a, b)))

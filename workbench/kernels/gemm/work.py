@@ -11,7 +11,7 @@ from ...model.launch import MULTIPROCESSORS, ceil_div
 from . import tiling
 from .fastest import NARROW, STREAMED_N, mostly_outside
 from .few import Few, at_once, line_groups, resident, sharing, vectors_of
-from .problem import SHARED_BYTES, GemmProblem, tensor_maps, unmapped
+from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
 MOST_RESIDENT = 8
 """Blocks that share a multiprocessor: more of them hide nothing."""
@@ -280,7 +280,7 @@ def _realigned(p: GemmProblem) -> tuple[int, str] | None:
     or up to twice as fast wherever both were timed, 22 us against 39 for 5552x1579x5, 31 against 38 for 2080x7482x22.
     """
     single, out = p.dtype == FP32.name, dtype_of(p.out).itemsize
-    copied = [p.arrays()[name] for name in unmapped(p)]
+    copied = [p.arrays()[name] for name in p.unmapped]
     kinds = [f"{len(copied)} copies"] if copied else []
     if not single and p.ldc * out % 16:
         kinds.append("elements of C" if p.ldc % 2 else "pairs of C")
