@@ -38,9 +38,10 @@ def products(cupy: Any, rng: np.random.Generator) -> list[tuple[Any, Any, np.nda
     """Operands and the product of a few, whose kernel takes tensor maps."""
     made = []
     for _ in range(8):
-        a, b = (rng.integers(-2, 3, shape).astype(BFLOAT16) for shape in ((128, 256), (64, 256)))
+        a, b = (rng.integers(-1, 2, shape).astype(BFLOAT16) for shape in ((384, 1024), (512, 1024)))
         right = reference.gemm(a, b, trans_b=True)
         made.append((upload(cupy, a), upload(cupy, b), right))
+    assert ops.gemm.prepare(*made[0][:2], trans_b=True)._plan.maps
     return made
 
 
@@ -81,7 +82,7 @@ def test_threads_on_several_streams_get_their_own_answers_and_leave_nothing(cupy
 
 def test_a_thread_that_has_no_context_launches_all_the_same(cupy: Any, products: Any) -> None:
     a, b, right = products[0]
-    out = cupy.empty((128, 64), BFLOAT16)
+    out = cupy.empty((384, 512), BFLOAT16)
     prepared = ops.gemm.prepare(a, b, trans_b=True, out=out)
     thread = threading.Thread(target=lambda: prepared(a, b, out=out))
     thread.start()
@@ -135,7 +136,7 @@ def test_a_map_whose_address_the_driver_replaces_is_the_one_that_it_encodes(cupy
     (a, b, _), (other, _, _) = products[:2]
     prepared = ops.gemm.prepare(a, b, trans_b=True)
     prepared(other, b)
-    maps = next(maps for (_, place), maps in prepared._plan.maps.items() if place == 0)
+    maps = next(maps for maps in prepared._plan.maps.values() if other.data.ptr in maps.known)
     encoded = maps.argument.encode(other.data.ptr)
     assert ctypes.string_at(maps.known[other.data.ptr].address, 128) == encoded
 
