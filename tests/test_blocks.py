@@ -133,6 +133,52 @@ def test_a_block_on_a_gpu_is_as_exact_as_in_pytorch_compiled_and_captured_too(
     assert not wrong, (wrong, found[compare.THEIRS])
 
 
+def _norm(x: Any, w: Any) -> Any:
+    return w * x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def _llama(b: TransformerBlock, x: Any) -> Any:
+    """A layer of Llama for one sequence, (positions, width), whose pairs of elements are complex numbers."""
+    turn = torch.complex(b.cos[: len(x)], b.sin[: len(x)])
+    q, k, v = (_norm(x, b.norm_before) @ b.qkv.T).view(len(x), -1, b.dim).split((b.heads, b.key_heads, b.key_heads), 1)
+    q, k = (torch.complex(*part.transpose(0, 1).chunk(2, -1)) * turn for part in (q, k))
+    found = []
+    for head in range(b.heads):
+        of = head * b.key_heads // b.heads
+        scores = (q[head] @ k[of].mH).real / b.dim**0.5
+        later = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        found.append(scores.masked_fill(later, float("-inf")).softmax(-1) @ v[:, of])
+    x = x + torch.cat(found, -1) @ b.out.T
+    gate, up = b.gate_up.chunk(2)
+    y = _norm(x, b.norm_between)
+    g = y @ gate.T
+    return x + (g * torch.sigmoid(g) * (y @ up.T)) @ b.down.T
+
+
+def _mamba(b: MambaBlock, x: Any) -> Any:
+    """A layer of Mamba-2 for one sequence, (positions, width), a position after the other."""
+    state, before, found = x.new_zeros(b.heads, b.dstate, b.headdim), [x.new_zeros(b.convolved)] * 3, []
+    for row in x:
+        z, mixed, step = (b.entry @ _norm(row, b.norm)).split((b.inner, b.convolved, b.heads))
+        before = [*before[-3:], mixed]
+        mixed = sum(tap * each for tap, each in zip(b.taps, before, strict=True)) + b.bias
+        u, into, out_of = (mixed * torch.sigmoid(mixed)).split((b.inner, b.dstate, b.dstate))
+        step, u = torch.log1p(torch.exp(step + b.step_bias)), u.view(b.heads, b.headdim)
+        state = state * torch.exp(-step * b.log_rates.exp())[:, None, None]
+        state = state + (step[:, None] * u)[:, None, :] * into[:, None]
+        y = out_of @ state + b.skip[:, None] * u
+        found.append(row + b.exit @ _norm(y.flatten() * z * torch.sigmoid(z), b.norm_gated))
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize(("name", "formula"), [("transformer", _llama), ("Mamba-2", _mamba)])
+def test_a_block_is_what_its_model_says(name: str, formula: Callable[[Any, Any], Any]) -> None:
+    torch.manual_seed(0)
+    block = SMALL[name](operators=plain).double()
+    x = torch.randn(2, 150, 64, dtype=torch.float64)
+    assert torch.allclose(block(x), torch.stack([formula(block, sequence) for sequence in x]))
+
+
 @pytest.mark.parametrize("length", [1, 127, 128, 300])
 def test_the_plain_state_space_model_is_its_recurrence(length: int) -> None:
     torch.manual_seed(0)
