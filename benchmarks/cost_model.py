@@ -15,7 +15,7 @@ import argparse
 import contextlib
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
@@ -164,6 +164,10 @@ def with_present_tiles(card: str) -> Iterator[tuple[str, Made]]:
             yield text, (name, work, us)
 
 
+ALIKE = 0.005
+"""Part of a time by which predictions may differ and constants fit as well."""
+
+
 @cache
 def constants() -> dict[str, dict[str, Constants]]:
     """The constants by device and operation. Where a card has few times of a kind, those of the others count as well;
@@ -175,8 +179,28 @@ def constants() -> dict[str, dict[str, Constants]]:
         stages = {name for other in (CARDS if card == cost.USUAL else (card,)) for name, *_ in made[other]}
         lent = (one for other in CARDS if other != card for one in made[other])
         more = [one for one in lent if one[0] in stages and count[cost.key_of(one[0], one[1])] < ENOUGH]
-        found[card] = {OPERATION: cost.fitted_to([*made[card], *more])}
+        found[card] = {OPERATION: kept(cost.shipped()[card][OPERATION], [*made[card], *more])}
     return found
+
+
+def kept(shipped: Mapping[str, Mapping[str, Any]], times: Sequence[Made]) -> dict[str, Constants]:
+    """What fits these times, but the constants that ship where they fit them as well. Works that are all alike do not
+    tell apart what an iteration takes: among such fits the last digits of a processor's arithmetic decide."""
+    found = cost.fitted_to(times)
+    works: dict[str, set[Work]] = {}
+    for name, work, _ in times:
+        works.setdefault(cost.key_of(name, work), set()).add(work)
+
+    def alike(one: Constants, other: Constants, of: set[Work]) -> bool:
+        each = (
+            predict(work, one, cost.MULTIPROCESSORS).us / predict(work, other, cost.MULTIPROCESSORS).us for work in of
+        )
+        return one.samples == other.samples and all(abs(ratio - 1) < ALIKE for ratio in each)
+
+    before = {key: Constants(**shipped[key]) for key in found if key in shipped}
+    return {
+        key: before[key] if key in before and alike(before[key], new, works[key]) else new for key, new in found.items()
+    }
 
 
 def _made_on(card: str) -> Iterator[Made]:

@@ -70,6 +70,19 @@ def test_constants_are_found_again_from_the_times_that_they_predict(loaded: floa
     assert fit(samples[:5], 132) is None
 
 
+def test_constants_that_ship_stay_where_they_fit_as_well() -> None:
+    works = [Work(tiles, iterations, 10**6, 10**4, 10**5) for tiles in (100, 300, 900) for iterations in (3, 10, 40)]
+    times = [("persistent", work, predict(work, dataclasses.replace(TRUE, flop_us=1e-6), 132).us) for work in works]
+    fresh = page.kept({}, times)["persistent"]
+    # operations and bytes go together: what the ones take the others might
+    other = dataclasses.replace(fresh, flop_us=0.0, loaded_us=fresh.loaded_us + 100 * fresh.flop_us)
+    shipped = {"persistent": dataclasses.asdict(other)}
+    assert other != fresh and page.kept(shipped, times) == {"persistent": other}
+    slower = [(name, work, 1.02 * us) for name, work, us in times]
+    assert page.kept(shipped, slower)["persistent"] == page.kept({}, slower)["persistent"] != other
+    assert page.kept(shipped, times * 2)["persistent"].samples == 18
+
+
 def test_what_takes_much_less_than_all_that_was_measured_is_not_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     constants = dataclasses.replace(TRUE, least_us=10.0)
     assert constants.covers(5.0) and not constants.covers(4.9)
