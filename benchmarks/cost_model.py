@@ -179,7 +179,8 @@ def constants() -> dict[str, dict[str, Constants]]:
         stages = {name for other in (CARDS if card == cost.USUAL else (card,)) for name, *_ in made[other]}
         lent = (one for other in CARDS if other != card for one in made[other])
         more = [one for one in lent if one[0] in stages and count[cost.key_of(one[0], one[1])] < ENOUGH]
-        found[card] = {OPERATION: kept(cost.shipped()[card][OPERATION], [*made[card], *more])}
+        shipped = cost.shipped().get(card, {}).get(OPERATION, {})
+        found[card] = {OPERATION: kept(shipped, [*made[card], *more])}
     return found
 
 

@@ -54,7 +54,7 @@ def merge(before: recorded.Record, record: recorded.Record) -> recorded.Record:
 
 
 def tables(run: dict[str, Any]) -> Iterator[str]:
-    """Of each way to time a pass: microseconds, and the time of every other way divided by the best of ours."""
+    """Of passes as called, and as a graph: microseconds, and the faster of theirs divided by the faster of ours."""
     ways = list(run["rows"][0]["called"])
     theirs = [way for way in ways if not way.startswith(OURS)]
     for how, title in (("called", "As a program calls it"), ("replayed", "As a CUDA graph")):

@@ -21,7 +21,7 @@ from workbench.model.array_specs import ArraySpec  # noqa: E402
 from workbench.model.calls import Call, Function  # noqa: E402
 from workbench.ops import dispatch  # noqa: E402
 from workbench.ops.torch_arrays import TorchArrays, dtypes, spec_of, torch_dtype  # noqa: E402
-from workbench.ops.torch_library import SchemaError, schema  # noqa: E402
+from workbench.ops.torch_library import SchemaError, operator, schema  # noqa: E402
 
 ops.torch_operators()  # where another test has imported `workbench.ops` before PyTorch
 
@@ -246,6 +246,27 @@ def test_what_has_no_gradient_says_so_when_one_is_asked_for() -> None:
         y.sum().backward()
     with pytest.raises(ValueError, match=r"scan: out= is not recorded"):
         ops.scan(x, out=torch.empty(3, 4))
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_function_gets_pairs_as_tuples_and_no_array_that_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, grad: bool
+) -> None:
+    x, found = torch.ones(2, 2), []
+    library = torch.library.Library("workbench", "FRAGMENT")
+
+    def calls(name: str, results: Any) -> Any:
+        made = operator(getattr(ops, name))
+        monkeypatch.setattr(
+            made, "function", lambda *arrays, **options: found.append((len(arrays), options)) or results
+        )
+        library.impl(name, made._solve, "CPU")
+        return made.call
+
+    with torch.set_grad_enabled(grad):
+        calls("conv2d", x)(x, x, stride=(2, 1), padding=(0, 3))
+        calls("ssd", (x, x))(x, x, x, x, None)
+    assert found == [(2, {"stride": (2, 1), "padding": (0, 3)}), (4, {})]
 
 
 @pytest.mark.usefixtures("on_cpu")

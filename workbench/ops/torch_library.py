@@ -69,16 +69,20 @@ class Operator:
                 return self._solve(*arrays, **options)
         while arrays[-1] is None:
             arrays = arrays[:-1]
+        found = self.function(*arrays, **self._paired(options))
+        return found if self.collect is None else tuple(found)
+
+    def _paired(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options as the function takes them: what PyTorch hands over as a list is a tuple."""
         for name in self._pairs:
             if name in options:
-                options[name] = tuple(options[name])  # PyTorch hands over a list
-        found = self.function(*arrays, **options)
-        return found if self.collect is None else tuple(found)
+                options[name] = tuple(options[name])
+        return options
 
     def _fake(self, *arrays: Any, **options: Any) -> Any:
         """Tensors like the results, without values."""
         specs = [spec_of(array, place) for place, array in enumerate(arrays) if array is not None]
-        named = {name: dtypes()[v] if isinstance(v, torch().dtype) else v for name, v in _options(options).items()}
+        named = {name: dtypes()[v] if isinstance(v, torch().dtype) else v for name, v in self._paired(options).items()}
         results, _ = results_of(self.name, self.function.build(*specs, **named), specs[0].device)
         found = tuple(
             torch().empty_strided(
@@ -173,11 +177,6 @@ def schema(function: Function, results: int) -> str:
         parts.append(f"{TYPES[base]}{optional} {name}{value}")
     gives = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
     return f"{function.operation.name}({', '.join(parts)}) -> {gives}"
-
-
-def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as a function takes them: what PyTorch hands over as a list is a tuple."""
-    return {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in options.items()}
 
 
 def _literal(value: Any) -> str:

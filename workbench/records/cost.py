@@ -35,7 +35,6 @@ class Predicted:
 
     stage: Stage[Any]
     prediction: Prediction
-    constants: Constants
 
 
 def fitted(operation: Operation[Any], samples: Iterable[Sample]) -> dict[str, Constants]:
@@ -123,7 +122,7 @@ class Predictor:
         if work is None or constants is None:
             return None
         made = predict(work, constants, MULTIPROCESSORS)
-        return Predicted(stage, made, constants) if constants.covers(made.us) else None
+        return Predicted(stage, made) if constants.covers(made.us) else None
 
     def fastest_first(self, operation: Operation[Any], problem: Problem, architecture: int) -> Iterator[Predicted]:
         """The stages that take a problem and whose time can be told.
