@@ -19,14 +19,14 @@ from workbench.model.results import Verdict
 UNFORESEEN = {
     "workbench.harness.completing.Failed",  # tells Hypothesis that a problem failed
     "workbench.harness.drawing._Enough",  # ends a search of Hypothesis
-    "workbench.judge.integrity.Tampered",  # becomes a verdict
+    "workbench.sandbox.integrity.Tampered",  # becomes a verdict
     "workbench.catalogue.importing.ImportTooLong",  # becomes a trouble of the project
     "workbench.devices.worker.Late",  # what a device in a process of its own makes a Fault of
     "workbench.devices.worker.Ended",
     "workbench.devices.worker.Broken",
-    "workbench.catalogue.channel.Silent",  # what the host of stages makes a BadStage of
-    "workbench.catalogue.channel.Closed",
-    "workbench.model.plain.OffSchema",
+    "workbench.sandbox.child.Silent",  # what the host of stages makes a BadStage of
+    "workbench.sandbox.child.Closed",
+    "workbench.sandbox.plain.OffSchema",
     "workbench.ops.torch_arrays.Elsewhere",  # sends a call to an operator of PyTorch
     "workbench.toolchain._nvrtc_process._Failed",  # ends as an answer to the process that asked
 }

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from workbench.catalogue import forkserver, host, registry
+from workbench.catalogue import registry
 from workbench.model.declared import BadStage
+from workbench.sandbox import child, host
 
-only_where_there_is_one = pytest.mark.skipif(not forkserver.usable(), reason="there is no fork server on this system")
+only_where_there_is_one = pytest.mark.skipif(not child.usable(), reason="there is no fork server on this system")
 
 ABOUT = """
 import json, os, sys, threading
@@ -34,8 +35,8 @@ raise RuntimeError(json.dumps(said))
 @pytest.fixture(params=["forked", "fresh"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "fresh":
-        monkeypatch.setattr(forkserver, "usable", lambda: False)
-    elif not forkserver.usable():
+        monkeypatch.setattr(child, "usable", lambda: False)
+    elif not child.usable():
         pytest.skip("there is no fork server on this system")
     return request.param
 
@@ -146,7 +147,7 @@ def test_a_stage_whose_process_ended_with_the_server_is_asked_again() -> None:
 JUDGE = """
 import sys
 from pathlib import Path
-from workbench.catalogue import host
+from workbench.sandbox import host
 host.Host("", {}, {}).describe()
 pid = host._server._process.pid
 print(pid, *Path(f"/proc/{pid}/task/{pid}/children").read_text().split(), flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import workbench
-from workbench.judge import integrity
+from workbench.sandbox import integrity
 
 ROOT = Path(workbench.__file__).parent
 

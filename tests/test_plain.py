@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.catalogue import registry, stubs
-from workbench.model import plain
+from workbench.catalogue import registry
 from workbench.model.arrays import Array
 from workbench.model.dtypes import FP32
 from workbench.model.launch import Launch
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
 from workbench.model.tensor_map import Im2col, TensorMap
+from workbench.sandbox import plain, stubs
 
 ARRAYS = {"x": Array((4,), FP32), "y": Array((4,), FP32, output=True)}
 

@@ -142,7 +142,7 @@ CHEATS = (
         "launch_error",
     ),
     at_import(
-        "shadowed modules", "tidy", "import sys, types\nsys.modules['workbench.model.plain'] = types.ModuleType('x')"
+        "shadowed modules", "tidy", "import sys, types\nsys.modules['workbench.sandbox.plain'] = types.ModuleType('x')"
     ),
     Cheat("exit", "exit_at_import", "raise SystemExit(0)\n", "", "SystemExit"),
     Cheat("exit", "os_exit_at_import", "import os\nos._exit(0)\n", "", "exited with code 0"),

@@ -26,11 +26,10 @@ from ..model.errors import WrongUsage, hint
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN
 from ..model.stage import Place, Stage
-from . import stubs
-from .host import Host, Remote
+from ..sandbox import stubs
+from ..sandbox.host import Host, Remote, StageModule, declare
 from .importing import imported, longest
 from .project import BadProject, Project, find
-from .stage_modules import StageModule, declare
 
 GROUP = "workbench.kernels"
 """Entry points whose values are modules with operations."""

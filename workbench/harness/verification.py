@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..devices import Device
-from ..judge import integrity
 from ..model.problem import Problem
 from ..model.results import Failure, Verdict, Verification
 from ..model.stage import Stage
 from ..records import environment
+from ..sandbox import integrity
 from .ahead import Ahead
 from .failures import tampering
 from .hazards import HazardSearch, look_closer

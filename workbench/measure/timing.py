@@ -16,12 +16,12 @@ import numpy as np
 from ..devices import Device, Fault
 from ..devices.cuda import CudaPlan, forget
 from ..harness import Case, tampering
-from ..judge import integrity
 from ..model.declared import BadOperation
 from ..model.launch import Plan, ceil_div
 from ..model.problem import Problem
 from ..model.results import Conditions, DeviceInfo, HostTiming, Measurement, Timing, Verdict
 from ..model.stage import Stage
+from ..sandbox import integrity
 from ..toolchain import nvml
 from ..toolchain.compiler import CompileError, compile_stage
 from . import baselines as declared

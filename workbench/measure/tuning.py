@@ -22,13 +22,13 @@ from typing import Any
 from .. import harness
 from ..catalogue import registry
 from ..devices import Device, Fault
-from ..judge import integrity
 from ..model.operation import NO_SUITE
 from ..model.problem import Problem
 from ..model.results import Measurement, Verdict
 from ..model.stage import Stage
 from ..records.tuned import Entry, Key, Table, Trial, TuningError, problem_class
 from ..report import derived
+from ..sandbox import integrity
 from ..workers.cluster import Lost
 from .configurations import small_problems
 from .places import Here, There

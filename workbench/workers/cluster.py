@@ -31,7 +31,6 @@ from typing import Any
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..devices.worker import end_with_parent
-from ..judge import integrity
 from ..model.declared import BadStage
 from ..model.errors import WorkbenchError
 from ..model.names import inside
@@ -40,6 +39,7 @@ from ..model.origin import BUILT_IN, file_of
 from ..model.results import DeviceInfo
 from ..model.stage import Stage
 from ..records import environment
+from ..sandbox import integrity
 from ..toolchain import nvml
 from ..toolchain.compiler import cache_folder, contents, source_digest, source_of, write
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,13 +22,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..model import plain
 from ..model.declared import BadStage
 from ..model.launch import Plan
-from ..model.plain import OffSchema
+from ..model.operation import Operation
 from ..model.problem import Problem
-from . import channel, forkserver, hosted
-from .forkserver import Forked, ForkServer
+from . import child, plain
+from .child import Forked, ForkServer
+from .plain import OffSchema
 
 START_SECONDS, ANSWER_SECONDS = 60.0, 10.0
 """How long importing the modules may take, and an answer."""
@@ -188,21 +189,21 @@ class Host:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            if forkserver.usable():
+            if child.usable():
                 self._process = _server.fork(theirs)
             else:
-                self._process = forkserver.started("hosted", theirs, forkserver.environment())
+                self._process = child.started("answer", theirs, child.environment())
         self._connection = ours
 
     def _exchange(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._connection is not None
         try:
-            channel.send(self._connection, question)
-            told = channel.receive(self._connection, seconds)
-        except channel.Silent:
+            child.send(self._connection, question)
+            told = child.receive(self._connection, seconds)
+        except child.Silent:
             self.close()
             raise BadStage(f"it gave no answer within {seconds:.3g} s: a loop without end, or a wait") from None
-        except channel.Closed as error:
+        except child.Closed as error:
             raise self._how_it_ended(str(error)) from None
         except BaseException:  # also when the user interrupts: an answer to this question would be taken for another's
             self.close()
@@ -236,7 +237,7 @@ def _starter_of_this_process() -> ThreadPoolExecutor:
     global _starter, _starter_pid, _server
     if _starter_pid != os.getpid():  # forked: its thread and the server are the parent's
         _starter, _starter_pid, _server = ThreadPoolExecutor(1), os.getpid(), ForkServer()
-    hosted.hide()  # the inputs
+    child.hide()  # the inputs
     return _starter
 
 
@@ -313,3 +314,97 @@ class Remote:
 
 def _itself(function: Any) -> Any:
     return function
+
+
+# ---------------------------------------------------------- modules of stages, declared as their process describes them
+
+STAGE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+MOST_STAGES, MOST_EDGE_CASES, MOST_VALUES, MOST_CODE = 1000, 1000, 10_000, 4 << 20
+
+PARTS = (
+    *("operation", "name", "source", "code", "idea", "parent", "track", "parameters", "space", "architecture"),
+    *("specific", "alignment", "edge_cases", "deterministic", "text"),
+)
+
+
+@dataclass(frozen=True)
+class StageModule:
+    """A module of stages, and the modules of the operations that there are."""
+
+    name: str
+    homes: Mapping[str, str]
+    others: tuple[str, ...] = ()
+
+
+def declare(module: StageModule, operations: Mapping[str, Operation[Any]]) -> None:
+    """Declare the stages of a module. Raises BadStage, and what `Operation.stage` raises."""
+    known = {name: [(s.name, s.track) for s in o.stages] for name, o in operations.items()}
+    host = Host(module.name, module.homes, known, module.others)
+    described = host.describe()
+    if len(described) > MOST_STAGES:
+        raise BadStage(f"it declares {len(described):,} stages; {MOST_STAGES:,} are allowed")
+    for given in described:
+        try:
+            _declare(given, host, operations)
+        except OffSchema as error:
+            raise BadStage(f"a stage that it declares cannot be used: {error}") from None
+
+
+def _declare(given: Any, host: Host, operations: Mapping[str, Operation[Any]]) -> None:
+    if type(given) is not dict or set(given) != set(PARTS):
+        raise OffSchema("it has other parts than a stage")
+    texts = {n: plain.text_of(given[n], n, 10_000) for n in ("operation", "name", "source", "idea", "track")}
+    if texts["operation"] not in operations or not STAGE.fullmatch(texts["name"]):
+        raise OffSchema(f"{texts['operation'][:80]!r} has no stage that is called {texts['name'][:80]!r}")
+    operation = operations[texts["operation"]]
+    code = None if given["code"] is None else plain.text_of(given["code"], "code", MOST_CODE)
+    parent = None if given["parent"] is None else plain.text_of(given["parent"], "parent")
+    parameters = plain.sizes_of(given["parameters"], "parameters")
+    spec, text = (operation.name, texts["name"]), plain.text_of(given["text"], "the declaration", MOST_CODE)
+
+    def remote(part: str) -> Any:
+        return Remote(host, spec, part, parameters, None, text)
+
+    operation.stage(
+        texts["name"],
+        source=texts["source"],
+        idea=texts["idea"],
+        parent=parent,
+        track=texts["track"] if parent is None and texts["track"] else None,
+        code=code,
+        supports=remote("accepts"),
+        parameters=parameters,
+        sizes=remote("sizes"),
+        architecture=plain.whole(given["architecture"], "architecture"),
+        specific=plain.flag(given["specific"], "specific"),
+        alignment=_alignment(given["alignment"]),
+        edge_cases=_edge_cases(given["edge_cases"], operation.problem),
+        deterministic=plain.flag(given["deterministic"], "deterministic"),
+        space=_space(given["space"]),
+        constraint=remote("constraint"),
+    )(remote("plan"))
+
+
+def _alignment(given: Any) -> int:
+    alignment = plain.whole(given, "alignment")
+    if alignment not in {1 << bit for bit in range(9)}:
+        raise OffSchema(f"alignment is {alignment}; it has to be 1, 2, 4 ... 256 bytes")
+    return alignment
+
+
+def _space(given: Any) -> dict[str, tuple[int, ...]]:
+    if type(given) is not dict or len(given) > plain.MOST_SIZES:
+        raise OffSchema("the space is no mapping, or too large")
+    found = {}
+    for name, values in given.items():
+        if type(values) is not list or len(values) > MOST_VALUES:
+            raise OffSchema("the values of a parameter are no list, or too many")
+        found[name] = tuple(plain.whole(value, "a value of the space") for value in values)
+    return found
+
+
+def _edge_cases(given: Any, kind: type[Problem]) -> tuple[Problem, ...]:
+    if type(given) is not list or len(given) > MOST_EDGE_CASES:
+        raise OffSchema("the edge cases are no list, or too many")
+    return tuple(plain.problem_of(kind, words, whole=True) for words in given)

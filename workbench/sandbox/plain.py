@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from . import fields
-from .arrays import Array
-from .dtypes import DTYPES, dtype_of
-from .launch import Argument, Launch, Plan
-from .problem import Problem
-from .tensor_map import Im2col, TensorMap
+from ..model import fields
+from ..model.arrays import Array
+from ..model.dtypes import DTYPES, dtype_of
+from ..model.launch import Argument, Launch, Plan
+from ..model.problem import Problem
+from ..model.tensor_map import Im2col, TensorMap
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 """What an array, a kernel and a parameter may be called."""

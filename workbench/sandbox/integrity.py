@@ -34,6 +34,8 @@ MODULES = (
     "run.session",
     "run.timer",
     "run.verifier",
+    "sandbox.integrity",
+    "sandbox.plain",
     "reference",
     "workers.cluster",
 )

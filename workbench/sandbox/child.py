@@ -1,0 +1,501 @@
+"""The process in which the Python code of stages runs, the server that forks it, and the messages it answers.
+
+The process answers questions, and cannot do much else. It gets shapes, types and parameters, never a seed or an input.
+It has no files but its socket, may write none (Linux 5.13 and later), and ends with the process that started it.
+
+The server has modules of the workbench and of its packages, and nothing of the judge: it is started afresh, is given
+no seed and no input, and imports no stage and no project. A process that it forks has no file but its socket, and the
+environment and the folder of whoever asks. It ends with the server, and the server with the thread that started it. For
+Linux alone (pidfds, 5.3 and later): elsewhere every process is started afresh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import errno
+import gc
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..model.declared import declares, where
+from ..model.operation import Operation
+from ..model.stage import Stage
+from . import plain, stubs
+
+# ----------------------------------------------------------- messages: JSON texts over a socket, each behind its length
+
+MOST_BYTES = 8 << 20
+"""Of one message."""
+
+
+class Silent(Exception):
+    """Nothing whole came in time."""
+
+
+class Closed(Exception):
+    """The other end is closed, or what it sends is no message; the text says which."""
+
+
+def encoded(message: Any) -> bytes:
+    """The bytes of a message. Raises ValueError for one that is too large, and what JSON raises."""
+    text = json.dumps(message, allow_nan=False).encode()
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"a message of {len(text):,} bytes; {MOST_BYTES:,} are allowed")
+    return len(text).to_bytes(4, "big") + text
+
+
+def send(connection: socket.socket, message: Any) -> None:
+    """Send a message. Raises Closed."""
+    try:
+        connection.sendall(encoded(message))
+    except OSError:
+        raise Closed("it has ended") from None
+
+
+def receive(connection: socket.socket, seconds: float | None = None) -> Any:
+    """The next message, whole within so many seconds. Raises Silent and Closed."""
+    until = None if seconds is None else time.monotonic() + seconds
+    length = int.from_bytes(_read(connection, 4, until), "big")
+    if length > MOST_BYTES:
+        raise Closed(f"it sent what is no answer, or one of {length:,} bytes; {MOST_BYTES:,} are allowed")
+    text = _read(connection, length, until)
+    try:
+        return json.loads(text, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        raise Closed("it sent what is no answer") from None
+
+
+def _read(connection: socket.socket, count: int, until: float | None) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        left = None if until is None else max(0.0, until - time.monotonic())
+        if not select.select([connection], [], [], left)[0]:
+            raise Silent
+        try:
+            part = connection.recv(count - len(parts))
+        except OSError:
+            part = b""
+        if not part:
+            raise Closed("it has ended")
+        parts += part
+    return bytes(parts)
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is not a number that an answer may have")
+
+
+# ------------------------------------------------------------------------------------------------ the process of stages
+
+LINES = 4
+"""Of a traceback that are told."""
+
+
+def answer(descriptor: int, parent: int) -> None:
+    """Answer until the other end is closed. The first message says which modules there are."""
+    connection = socket.socket(fileno=descriptor)
+    end_with(parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.dont_write_bytecode = True
+    with contextlib.suppress(OSError, AttributeError):
+        _write_nothing()
+    host: _Host | None = None
+    while True:
+        try:
+            question = receive(connection)
+        except Closed:
+            return
+        if host is None:
+            host = _Host(question)
+        try:
+            send(connection, host.answer(question))
+        except ValueError as error:  # the answer is too large
+            send(connection, {"trouble": told(error)})
+
+
+class _Host:
+    """The modules of a project in this process: one of stages, or those of its operations."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        self.path, self.module, self.homes, self.known = (about[n] for n in ("path", "module", "homes", "known"))
+        self.others: list[str] = about["others"]
+        sys.path[:] = self.path
+        self.stages: dict[tuple[str, str], Stage[Any]] = {}
+        stubs.install([*self.homes.values(), *([self.module] if self.module else [])])
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"begin": self.begin, "solve": self.solve}[question["ask"]](question)
+        except BaseException as error:  # an exit of the stage is none of the process
+            return {"trouble": told(error)}
+
+    def begin(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Import the module of stages, and say what it declares."""
+        if not self.module:
+            return {"stages": []}
+        for home in dict.fromkeys(self.homes.values()):
+            if home.partition(".")[0] != stubs.OURS:
+                importlib.import_module(home)
+        spec = importlib.util.find_spec(self.module)
+        if spec and spec.origin and b".stages" in Path(spec.origin).read_bytes():
+            for other in self.others:  # what this module takes from them
+                with contextlib.suppress(BaseException):
+                    stubs.import_for_real(other)
+        before = {id(o): set(map(id, o.stages)) for o in _operations()}
+        for operation in _operations():  # stages of other modules, which may be parents
+            known = self.known.get(operation.name, [])
+            there = {s.name for s in operation.stages}
+            for name, track in known:
+                if name not in there:
+                    made = Stage(operation.name, name, "", "", _elsewhere, owner=operation, track=track)
+                    operation.stages.append(made)
+                    before[id(operation)].add(id(made))
+        stubs.import_for_real(self.module)
+        return {
+            "stages": [
+                _described(stage)
+                for operation in _operations()
+                for stage in operation.stages
+                if id(stage) not in before.get(id(operation), set())
+                and (stage.name not in {n for n, _ in self.known.get(operation.name, ())} or id(operation) in before)
+            ]
+        }
+
+    def solve(self, question: dict[str, Any]) -> dict[str, Any]:
+        """All that a stage says of a problem; what comes after a reason against it only where it is asked for."""
+        stage = self._stage(question["operation"], question["stage"])
+        kind: Any = stage.owner
+        problem: Any = plain.problem_of(kind.problem, question["problem"])
+        given = dataclasses.replace(stage, parameters={**stage.parameters, **question["parameters"]})
+        answer: dict[str, Any] = {}
+        for part, function in (
+            ("accepts", lambda: _reason(given.accepts(problem))),
+            ("constraint", lambda: _reason(given.constraint(problem, given.parameters))),
+        ):
+            answer[part] = _tried(function)
+            if answer[part].get("value") is not None and not question["whole"]:
+                return answer
+        answer["sizes"] = _tried(lambda: _sizes(given.sizes_for(problem, given.parameters)))
+        answer["plan"] = _tried(lambda: plain.encoded(given.plan_for(problem, given.sizes(problem))), given.plan_for)
+        return answer
+
+    def _stage(self, operation: str, name: str) -> Stage[Any]:
+        if (operation, name) not in self.stages:
+            importlib.import_module(self.homes[operation])
+            found = (s for o in _operations() if o.name == operation for s in o.stages if s.name == name)
+            self.stages[operation, name] = next(found)
+        return self.stages[operation, name]
+
+
+def _operations() -> list[Operation[Any]]:
+    """Every operation at module level in a module that has been imported."""
+    found = {
+        id(value): value
+        for module in list(sys.modules.values())
+        if not isinstance(module, stubs.Stub)
+        for value in list(getattr(module, "__dict__", {}).values())
+        if type(value) is Operation
+    }
+    return list(found.values())
+
+
+def _described(stage: Stage[Any]) -> dict[str, Any]:
+    try:
+        text = inspect.getsource(stage.plan_for)
+    except (OSError, TypeError):
+        text = ""
+    return {
+        "operation": stage.operation,
+        "name": stage.name,
+        "source": "" if stage.code is not None else stage.source,
+        "code": stage.code,
+        "idea": stage.idea,
+        "parent": stage.parent,
+        "track": stage.track,
+        "parameters": _sizes(stage.parameters),
+        "space": {name: [int(v) for v in values] for name, values in stage.space.items()},
+        "architecture": int(stage.architecture),
+        "specific": bool(stage.specific),
+        "alignment": int(stage.alignment),
+        "edge_cases": [plain.all_words(p) for p in stage.edge_cases],
+        "deterministic": bool(stage.deterministic),
+        "text": text,
+    }
+
+
+def _elsewhere(problem: Any, size: Any) -> Any:
+    raise RuntimeError("the stage is declared in another module")
+
+
+def _tried(function: Callable[[], Any], declared: Any = None) -> dict[str, Any]:
+    try:
+        return {"value": function()}
+    except BaseException as error:  # an exit of the stage is none of the process
+        return {"error": told(error, declared)}
+
+
+def told(error: BaseException, declared: Any = None) -> str:
+    """What a stage raised, from the line of its own code on; else where the function is declared, of which the
+    workbench cannot use what it returned."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if declares(f.filename)]
+    lines = [*traceback.format_list(frames[-LINES:]), *traceback.format_exception_only(error)]
+    place = "" if frames or declared is None else f"{where(declared)}: "
+    return f"{place}{''.join(lines).strip()}"[-plain.MOST_TEXT :]
+
+
+def _reason(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"it has to return a reason or None, not {type(value).__name__}")
+    return value or None
+
+
+def _sizes(values: Any) -> dict[str, int]:
+    return {str(name): plain.numbers(value) for name, value in dict(values).items()}
+
+
+# ------------------------------------------------------------------------------------------------ what it may not do
+
+
+def end_with(parent: int) -> None:
+    """Be killed when the thread ends that started this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who started us decides
+    if sys.platform == "linux":
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+_CREATE_RULESET, _RESTRICT_SELF = 444, 446  # the same on every architecture
+_NO_NEW_PRIVILEGES = 38
+_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
+_CHANGES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
+"""Landlock's rights to write to files, and to make and remove them."""
+_SIGNALS = 1 << 1
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+def landlock_version() -> int:
+    """Of the kernel's Landlock; 0 or less where there is none."""
+    if sys.platform != "linux":
+        return 0
+    return int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
+
+
+def hide() -> None:
+    """Where Landlock does not keep stages from it: nobody may read the memory of this process, or of its forks."""
+    if sys.platform == "linux" and landlock_version() < 1:
+        set_dumpable = 4
+        ctypes.CDLL(None).prctl(set_dumpable, 0, 0, 0, 0)
+
+
+def _write_nothing() -> None:
+    """From now on this process and its children cannot change a file, trace a process outside or send one a signal.
+
+    Linux's Landlock, as far as this kernel has it; raises OSError where it has none.
+    """
+    libc, version = ctypes.CDLL(None, use_errno=True), landlock_version()
+    if version < 1:
+        raise OSError(errno.ENOSYS, "no Landlock")
+    rules = _Ruleset(_CHANGES | (1 << 13 if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0), 0, 0)
+    rules.scoped = _SIGNALS if version >= 6 else 0
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    ruleset = libc.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), 0)
+    if ruleset < 0:
+        raise OSError(ctypes.get_errno(), "no ruleset")
+    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    libc.syscall(_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+
+
+# --------------------------------------------------------------------------------- the server that forks such processes
+
+SECRETS = ("WORKBENCH_SEED",)
+"""Of the environment, what is not handed on."""
+
+CODE_BYTES = 4
+
+
+def environment() -> dict[str, str]:
+    """That of this process, without what a stage must not know."""
+    return {name: value for name, value in os.environ.items() if name not in SECRETS}
+
+
+def started(function: str, connection: socket.socket, variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A fresh process without a file but the socket, which calls a function of this module."""
+    number, root = connection.fileno(), str(Path(__file__).parents[2])
+    program = (
+        f"import sys; sys.path.append({root!r}); from workbench.sandbox import child; "
+        f"child.{function}({number}, {os.getpid()})"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(number,),
+        env=variables,
+    )
+
+
+# ------------------------------------------------------------------------------------------------- where it is asked
+
+
+class Forked:
+    """A process that the server forked, as `subprocess.Popen` shows one that was started here."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self._server = server  # sends the exit code, and ends the process when this end is closed
+        self._code: int | None = None
+        self.orphaned = False  # the server ended first, and the process with it
+
+    def kill(self) -> None:
+        """End it, whatever it is doing."""
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_WR)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, negative for a signal. Raises subprocess.TimeoutExpired."""
+        if self._code is None:
+            if not select.select([self._server], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a process of stages", timeout or 0.0)
+            with self._server:
+                code = self._server.recv(CODE_BYTES)
+            self.orphaned = not code
+            self._code = int.from_bytes(code, "big", signed=True) if code else -signal.SIGKILL
+        return self._code
+
+
+class ForkServer:
+    """The server of this process. It is started with the first question, and again where it has ended."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def fork(self, connection: socket.socket) -> Forked:
+        """A process of stages that answers at the other end of the connection. Raises OSError and Closed."""
+        try:
+            return self._forked(connection)
+        except (OSError, Closed):  # it ended just now
+            self.close()
+            return self._forked(connection)
+
+    def _forked(self, connection: socket.socket) -> Forked:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._control, theirs = socket.socketpair()
+            with theirs:  # threads of BLAS would not survive a fork
+                self._process = started("serve", theirs, environment() | {"OPENBLAS_NUM_THREADS": "1"})
+        assert self._control is not None
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._control, [b"\0"], [connection.fileno(), theirs.fileno()])
+        send(self._control, {"environment": environment(), "folder": os.getcwd()})  # noqa: PTH109
+        return Forked(ours)
+
+    def close(self) -> None:
+        """End the server, and all processes that it forked."""
+        process, self._process = self._process, None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def usable() -> bool:
+    """Whether there can be a server here."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+# -------------------------------------------------------------------------------------------------------- the server
+
+
+def serve(descriptor: int, parent: int) -> None:
+    """Fork a process for every question until the other end is closed."""
+    import hypothesis.strategies  # noqa: F401  # which every operation imports
+
+    end_with(parent)
+    hide()
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy the pages of all objects
+    _serve(socket.socket(fileno=descriptor))
+
+
+def _serve(control: socket.socket) -> None:
+    events = select.poll()
+    events.register(control, select.POLLIN)
+    running: dict[int, tuple[int, int]] = {}  # a process by its pidfd, with the socket of who asked for it
+    askers: dict[int, int] = {}  # the pidfd by that socket, as long as nothing has come from there
+    while True:
+        number = events.poll()[0][0]  # one at a time: others may be of descriptors that it closes
+        if number == control.fileno():
+            try:
+                _, (connection, asker), _, _ = socket.recv_fds(control, 1, 2)
+                question = receive(control)
+            except (ValueError, OSError, Closed):
+                return
+            pid = os.fork()
+            if pid == 0:
+                others = {control.detach(), asker, *running, *(number for _, number in running.values())}
+                _begin(connection, question, others)
+            os.close(connection)
+            handle = os.pidfd_open(pid)
+            running[handle], askers[asker] = (pid, asker), handle
+            events.register(handle, select.POLLIN)
+            events.register(asker, select.POLLIN)
+        elif number in askers:
+            events.unregister(number)
+            signal.pidfd_send_signal(askers.pop(number), signal.SIGKILL)
+        else:
+            pid, asker = running.pop(number)
+            if askers.pop(asker, None) is not None:
+                events.unregister(asker)
+            events.unregister(number)
+            os.close(number)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            with socket.socket(fileno=asker) as answer, contextlib.suppress(OSError):
+                answer.send(code.to_bytes(CODE_BYTES, "big", signed=True))
+
+
+def _begin(connection: int, question: dict[str, Any], others: set[int]) -> None:
+    """In the fork: make it what a process that is started afresh would be, and have it answer; it does not return."""
+    code = 1
+    try:
+        for number in others:
+            os.close(number)
+        os.environ.clear()
+        os.environ.update(question["environment"])
+        with contextlib.suppress(OSError):  # it has been removed
+            os.chdir(question["folder"])
+        answer(connection, os.getppid())
+        code = 0
+    finally:
+        os._exit(code)
