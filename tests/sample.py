@@ -18,7 +18,7 @@ from workbench.catalogue import registry
 from workbench.devices import Device
 from workbench.harness.completing import distributions
 from workbench.harness.drawing import drawn
-from workbench.model.distribution import Distribution
+from workbench.model.arrays import Distribution
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
 from workbench.run.touched import touched

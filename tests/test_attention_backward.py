@@ -16,7 +16,7 @@ from workbench.harness import Case
 from workbench.kernels.attention.problem import Kind, Layout
 from workbench.kernels.attention_backward import ATTENTION_BACKWARD, AttentionBackwardProblem
 from workbench.model.dtypes import BF16
-from workbench.model.fields import ProblemError
+from workbench.model.problem import ProblemError
 from workbench.ops.choice import choose
 
 PROBLEMS = [

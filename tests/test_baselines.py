@@ -32,8 +32,8 @@ from workbench.measure import baselines, timing
 from workbench.measure.baselines import Prepared, host
 from workbench.model.arrays import Array
 from workbench.model.baseline import Baseline
-from workbench.model.declared import BadOperation
 from workbench.model.operation import Operation
+from workbench.model.origin import BadOperation
 from workbench.model.problem import Problem
 from workbench.model.results import HostTiming, Measurement, Run
 from workbench.records import store

@@ -23,7 +23,7 @@ from test_project import DECLARATION, HEADER, SOURCE
 from workbench.catalogue import registry
 from workbench.checks import mutate
 from workbench.cli import main as cli
-from workbench.judge import comparison
+from workbench.judge import case
 from workbench.measure import tuning
 from workbench.measure.places import Here, There
 from workbench.model import origin
@@ -225,13 +225,13 @@ def test_what_a_task_leaves_changed_in_what_judges_is_tampering(local: Cluster) 
     (stage,) = registry.select(["vector_add:naive"])
 
     def tampering(problem: Any, size: Any) -> Any:
-        comparison.compare = lambda *arguments: None  # type: ignore[assignment]
+        case.compare = lambda *arguments: None  # type: ignore[assignment]
         return stage.plan_for(problem, size)
 
     changed = dataclasses.replace(stage, plan_for=tampering)
     result = Session(local.device, 4, 0, cluster=local).stage(changed, _Silent())
     assert result.verification.verdict is Verdict.TAMPERING
-    assert result.verification.failure and "workbench.judge.comparison.compare" in result.verification.failure.message
+    assert result.verification.failure and "workbench.judge.case.compare" in result.verification.failure.message
 
 
 def test_the_source_as_it_is_now_travels_with_its_headers_and_messages_name_it(

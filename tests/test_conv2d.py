@@ -25,9 +25,8 @@ from workbench.kernels.conv2d.padding import THREADS, no_eights, no_k_tiles, pad
 from workbench.kernels.conv2d.problem import SHAPES, touched
 from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
-from workbench.model.fields import ProblemError
 from workbench.model.launch import MULTIPROCESSORS, ceil_div
-from workbench.model.problem import Tier
+from workbench.model.problem import ProblemError, Tier
 from workbench.toolchain.compiler import translate_source
 
 PROBLEMS = [

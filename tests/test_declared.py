@@ -20,8 +20,8 @@ from workbench import harness
 from workbench.catalogue import registry
 from workbench.harness import solving
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.model.declared import BadOperation
 from workbench.model.operation import Operation
+from workbench.model.origin import BadOperation
 from workbench.model.problem import Size
 from workbench.model.results import Failure, Verdict
 from workbench.model.stage import Stage

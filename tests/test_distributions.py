@@ -14,12 +14,11 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case, drawn
 from workbench.harness.drawing import draw
-from workbench.judge import controls
-from workbench.judge.comparison import compare
+from workbench.judge import soundness
+from workbench.judge.case import compare
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.model.arrays import Array
-from workbench.model.distribution import Distribution, NonFinite
+from workbench.model.arrays import Array, Distribution, NonFinite
 from workbench.model.dtypes import BF16, FP16, FP32
 from workbench.model.problem import Problem, ProblemError, Size, Tier
 from workbench.model.short import simple_operation
@@ -114,7 +113,7 @@ def test_what_hypothesis_keeps_while_problems_are_drawn_is_in_the_cache(
 
 def test_negative_controls_are_tried_on_ordinary_numbers() -> None:
     problem = VectorAddProblem(n=3, distribution=Distribution.SUBNORMAL)
-    assert controls.telling(problem).distribution is Distribution.NORMAL
+    assert soundness.telling(problem).distribution is Distribution.NORMAL
 
 
 def test_nan_is_right_where_the_reference_has_it_unless_nobody_wrote_it() -> None:

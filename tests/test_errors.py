@@ -20,7 +20,7 @@ UNFORESEEN = {
     "workbench.harness.completing.Failed",  # tells Hypothesis that a problem failed
     "workbench.harness.drawing._Enough",  # ends a search of Hypothesis
     "workbench.sandbox.integrity.Tampered",  # becomes a verdict
-    "workbench.catalogue.importing.ImportTooLong",  # becomes a trouble of the project
+    "workbench.catalogue.registry.ImportTooLong",  # becomes a trouble of the project
     "workbench.devices.worker.Late",  # what a device in a process of its own makes a Fault of
     "workbench.devices.worker.Ended",
     "workbench.devices.worker.Broken",

@@ -16,9 +16,9 @@ from workbench import emulator
 from workbench.catalogue import registry
 from workbench.devices import Fault, cuda, open_device
 from workbench.devices.emulated import EmulatedDevice
-from workbench.devices.guards import PATTERN, ZONE, shift
+from workbench.devices.launch_checks import PATTERN, ZONE, shift
 from workbench.harness import run_problem
-from workbench.judge.comparison import compare
+from workbench.judge.case import compare
 from workbench.kernels.gemm import GemmProblem
 from workbench.model.arrays import Array
 from workbench.model.dtypes import BF16, DTYPES, FLOATS, FP32

@@ -14,8 +14,8 @@ from synthetic import timed_run
 from workbench.catalogue import registry
 from workbench.kernels.vector_add.problem import VectorAddProblem
 from workbench.model import compact
+from workbench.model.errors import BadName, inside
 from workbench.model.launch import Launch
-from workbench.model.names import BadName, inside
 from workbench.model.operation import Operation
 from workbench.model.results import ResultsError, Run
 from workbench.records import restoring, versions

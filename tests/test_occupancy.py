@@ -16,9 +16,8 @@ from workbench.devices import open_device
 from workbench.devices.cuda import CudaDevice
 from workbench.harness.drawing import drawn
 from workbench.kernels.gemm import GemmProblem
-from workbench.model.fields import ProblemError
 from workbench.model.launch import Launch, ceil_div
-from workbench.model.problem import Problem
+from workbench.model.problem import Problem, ProblemError
 from workbench.model.stage import Stage
 from workbench.records import tuned
 from workbench.toolchain.compiler import compile_source

@@ -14,7 +14,7 @@ import pytest
 from command_line import invoke, said
 
 from workbench.catalogue import registry
-from workbench.catalogue.importing import SECONDS, ImportTooLong, imported
+from workbench.catalogue.registry import SECONDS, ImportTooLong, imported
 from workbench.cli import sessions
 from workbench.devices import emulated
 from workbench.devices.emulated import EmulatedDevice

@@ -13,13 +13,12 @@ from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
-from workbench.judge.comparison import compare
+from workbench.judge.case import compare
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem, stages
 from workbench.model.arrays import Array
 from workbench.model.dtypes import FP16, FP32
-from workbench.model.fields import ProblemError
-from workbench.model.problem import Size, Tier
+from workbench.model.problem import ProblemError, Size, Tier
 from workbench.model.results import Verdict
 
 OPERATIONS = sorted(registry.operations())

@@ -17,10 +17,10 @@ from workbench.harness import verify
 from workbench.judge import soundness
 from workbench.judge.case import Case
 from workbench.kernels.gemm import GemmProblem
-from workbench.model.declared import BadOperation
+from workbench.model.arrays import Distribution
 from workbench.model.default_controls import default_controls
-from workbench.model.distribution import Distribution
 from workbench.model.dtypes import INT32
+from workbench.model.origin import BadOperation
 from workbench.model.results import Verdict, Verification
 
 SMALL = Size(extent=70, work=500)

@@ -15,7 +15,7 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.harness.invariants import broken_invariant
-from workbench.judge.controls import telling
+from workbench.judge.soundness import telling
 from workbench.kernels.ssd import SSD, Decays, SsdProblem
 from workbench.kernels.ssd.mma import segments
 from workbench.model.dtypes import BF16

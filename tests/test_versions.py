@@ -22,7 +22,7 @@ from synthetic import EMULATOR, H200, environment, timed_run
 from workbench.catalogue import registry
 from workbench.cli import sessions
 from workbench.model import origin
-from workbench.model.notices import Notice
+from workbench.model.errors import Notice
 from workbench.model.results import Failure, Run, Verdict
 from workbench.model.stage import Stage
 from workbench.records import restoring, versions

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from .measure.baselines.on_cpu import baseline_error
     from .model.arrays import Array, Arrays
     from .model.dtypes import BF16, DTYPES, E4M3, E5M2, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
-    from .model.fields import ProblemError
     from .model.launch import Launch, Plan, ceil_div
     from .model.operation import Operation
-    from .model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+    from .model.problem import Cost, Invariant, Problem, ProblemError, Size, Tier, draw_values, extents
     from .model.short import simple_operation
     from .model.stage import Stage
     from .model.tensor_map import Im2col, TensorMap

@@ -19,7 +19,7 @@ def main() -> None:
     # imported here: every worker process imports anew what the script of the command imports
     try:
         from .cli.main import main as command_line
-        from .model import notices
+        from .model import errors
     except KeyboardInterrupt:  # imports take half a second
         sys.stderr.write("Error: interrupted\n")
         sys.exit(130)
@@ -27,7 +27,7 @@ def main() -> None:
         if error.name != "workbench.emulator._engine":
             raise
         sys.exit(f"error: {error}")
-    notices.plain()
+    errors.plain()
     command_line()
 
 

@@ -119,12 +119,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _seed(config: pytest.Config) -> int:
     """The seed of this session, the same for all stages and, with pytest-xdist, in all its processes."""
-    from .run import seeds
+    from .run import request
 
     if SEED not in config.stash:
         shared = getattr(config, "workerinput", {}).get("testrunuid")
-        given = seeds.asked(config.option.workbench_seed)
-        config.stash[SEED] = int(shared[:8], 16) if given is None and shared else seeds.chosen(given)
+        given = request.asked(config.option.workbench_seed)
+        config.stash[SEED] = int(shared[:8], 16) if given is None and shared else request.chosen(given)
     return config.stash[SEED]
 
 

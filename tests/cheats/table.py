@@ -36,7 +36,7 @@ def refused(kind: str, name: str, body: str, says: str, verdict: str = "launch_e
 
 
 CHEATS = (
-    at_import("patch at import", "comparison", "import workbench.judge.comparison as c\nc.accepts = c.compare = None"),
+    at_import("patch at import", "comparison", "import workbench.judge.case as c\nc.accepts = c.compare = None"),
     at_import("patch at import", "judge", "from workbench.judge.case import Case\nCase.judge = lambda *a: (None, 0.0)"),
     at_import("patch at import", "numpy", "np.isnan = np.abs = np.argwhere = lambda *a, **k: np.zeros(1, bool)"),
     at_import(

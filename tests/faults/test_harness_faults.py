@@ -25,7 +25,7 @@ from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import Device, open_device
 from workbench.harness import search
-from workbench.judge import comparison
+from workbench.judge import case
 from workbench.kernels.matvec import MatvecProblem
 from workbench.measure import timing
 from workbench.model.launch import Launch
@@ -125,7 +125,7 @@ def _accept_everything() -> None:
 
 
 def _no_error() -> None:
-    comparison.errors.__code__ = (lambda array, got, expected, bound, tier: expected * 0.0).__code__
+    case.errors.__code__ = (lambda array, got, expected, bound, tier: expected * 0.0).__code__
 
 
 def _stop_the_clock() -> None:
@@ -142,7 +142,7 @@ def _instant() -> None:
     ("tamper", "name"),
     [
         (_accept_everything, "workbench.judge.case.Case.judge"),
-        (_no_error, "workbench.judge.comparison.errors"),
+        (_no_error, "workbench.judge.case.errors"),
         (_stop_the_clock, "time.perf_counter"),
         (_instant, "workbench.measure.timing.Stopwatch.cold"),
     ],

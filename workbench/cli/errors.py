@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from ..catalogue import registry
-from ..model.declared import BadOperation
 from ..model.errors import WorkbenchError, hint
+from ..model.origin import BadOperation
 from . import documents
 
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)

@@ -11,10 +11,9 @@ import click
 
 from ..catalogue import registry
 from ..inspect.profile import default_problem
-from ..model.declared import declared
 from ..model.errors import WorkbenchError
-from ..model.fields import ProblemError
-from ..model.problem import Problem
+from ..model.origin import declared
+from ..model.problem import Problem, ProblemError
 from ..model.stage import Stage
 
 

@@ -27,7 +27,7 @@ from ..report import derived, freshness, sarif
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed
 from ..report.judged import of_run
-from ..run import seeds
+from ..run import request
 from ..run.session import Session
 from ..workers.cluster import LOCAL, Cluster, Processes, connect
 from . import documents
@@ -85,7 +85,7 @@ def session_on(
     """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
     folder = None if output is None else folder_of(device, output)
     timed = folder is not None and device.name != "emulator"
-    any_seed, chosen = seeds.asked(seed) is None, seeds.chosen(seed)
+    any_seed, chosen = request.asked(seed) is None, request.chosen(seed)
     session = Session(
         device, examples, chosen, timed, problems, folder, fresh=fresh, keep=True, cluster=cluster, any_seed=any_seed
     )

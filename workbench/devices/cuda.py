@@ -15,7 +15,7 @@ from ..model.launch import Argument, Dim3, Launch, Plan
 from ..model.results import DeviceInfo, Verdict
 from ..model.tensor_map import TensorMap
 from ..toolchain.compiler import Compiled, compile_source
-from . import guards, signature, tensor_maps
+from . import launch_checks, tensor_maps
 from .base import DeviceUnavailable, Fault
 from .driver import CudaDriver
 from .ready import MapAt, Pointer, ReadyLaunch, ReadyPlan
@@ -87,7 +87,7 @@ class CudaDevice:
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.properties: Mapping[str, Any] = properties
         self.architecture = properties["major"] * 10 + properties["minor"]
-        self.limits = signature.limits_of(properties["name"].decode(), self.architecture, properties)
+        self.limits = launch_checks.limits_of(properties["name"].decode(), self.architecture, properties)
 
     def info(self) -> DeviceInfo:
         from ..toolchain import nvml
@@ -189,7 +189,7 @@ class CudaDevice:
         self, compiled: Compiled, launch: Launch, arrays: Mapping[str, Array], pointers: Mapping[str, int]
     ) -> Any:
         """A function that enqueues one launch on the current stream, its arguments already encoded. Raises Fault."""
-        signature.check(compiled, launch, arrays, pointers, self.limits)
+        launch_checks.check(compiled, launch, arrays, pointers, self.limits)
         function = self.function(compiled, launch)
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
         grid = self._grid(function, launch)
@@ -210,7 +210,7 @@ class CudaDevice:
         """
         launches, pointers = [], {name: addresses[place] for name, place in index.items()}
         for launch in plan.launches:
-            signature.check(compiled, launch, arrays, pointers, self.limits)
+            launch_checks.check(compiled, launch, arrays, pointers, self.limits)
             function = self.function(compiled, launch)
             args = tuple(self._ready(a, arrays, index) for a in launch.args)
             grid, pointer = self._grid(function, launch), function.kernel.ptr
@@ -325,9 +325,9 @@ class CudaPlan:
             if device.bare:
                 self.buffers[name] = device.empty(array.nbytes)
             else:
-                shift = guards.shift(plan.alignment(name, array), seed)
-                memory = self._guarded[name] = device.filled(array.nbytes + 2 * guards.ZONE + shift)[shift:]
-                self.buffers[name] = guards.guard(memory)
+                shift = launch_checks.shift(plan.alignment(name, array), seed)
+                memory = self._guarded[name] = device.filled(array.nbytes + 2 * launch_checks.ZONE + shift)[shift:]
+                self.buffers[name] = launch_checks.guard(memory)
             if array.zero or array.inout or not (device.bare and array.output):
                 host = storage[name] if name in storage else array.poisoned()
                 self.buffers[name].set(host.view(np.uint8))
@@ -355,10 +355,10 @@ class CudaPlan:
         """Wait for what was enqueued and look at the red zones, and at what has to be zero again. Raises Fault."""
         self._device.synchronize()
         for name, memory in self._guarded.items():
-            guards.check(name, self.arrays[name], memory)
+            launch_checks.check_zones(name, self.arrays[name], memory)
         for name, array in self.arrays.items():
             if array.zero:
-                guards.check_zero(name, array, self.buffers[name].get())
+                launch_checks.check_zero(name, array, self.buffers[name].get())
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._first = {name: storage[name] for name in self._first if name in storage}

@@ -13,9 +13,9 @@ from ..model.arrays import Array
 from ..model.launch import Launch, Plan
 from ..model.results import DeviceInfo, Hazard, Verdict
 from ..toolchain.compiler import Compiled
-from . import guards
+from . import launch_checks
 from .base import DeviceUnavailable, Fault
-from .signature import argument_of, check_cluster, no_kernel
+from .launch_checks import argument_of, check_cluster, no_kernel
 
 try:
     from .. import emulator
@@ -202,9 +202,9 @@ class _EmulatedPlan:
             self.statistics.append(statistics)
         for name, array in self._arrays.items():
             if array.zero:
-                guards.check_zero(name, array, self.read(name))
+                launch_checks.check_zero(name, array, self.read(name))
             if array.output and name not in self._plan.scratch:
-                guards.check_whole(name, array, self._memory.initialised(self._allocations[name]))
+                launch_checks.check_whole(name, array, self._memory.initialised(self._allocations[name]))
 
     def _registers(self, launch: Launch, grid: tuple[int, int, int]) -> int | None:
         """What ptxas reports of a kernel; None where nothing hangs on it, which saves its time."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..catalogue import registry
 from ..devices import Device
-from ..model.declared import BadOperation
+from ..model.origin import BadOperation
 from ..model.problem import Problem
 from ..model.stage import Stage
 from ..workers.cluster import Cluster

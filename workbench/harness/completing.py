@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..model.distribution import Distribution
+from ..model.arrays import Distribution
 from ..model.operation import Operation
 from ..model.problem import Problem, Size
 

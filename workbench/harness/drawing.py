@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ..catalogue import registry
 from ..devices import Device
-from ..model.declared import declared, where
-from ..model.distribution import WEIGHTS, Distribution
+from ..model.arrays import WEIGHTS, Distribution
 from ..model.operation import Operation
+from ..model.origin import declared, where
 from ..model.problem import Problem, Size
 from ..model.stage import Stage
 from ..toolchain.compiler import cache_folder

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..devices import Device
 from ..judge.case import BadBound
-from ..model.declared import BadOperation
+from ..model.origin import BadOperation
 from ..model.results import Failure, Verdict
 from ..model.stage import Stage
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from ..catalogue import registry
 from ..devices import DeviceUnavailable, IsolatedDevice, open_device
-from ..model.declared import BadOperation
-from ..model.fields import ProblemError
-from ..model.problem import Problem
+from ..model.origin import BadOperation
+from ..model.problem import Problem, ProblemError
 from ..model.results import HAZARDS, Failure, Verdict
 from ..model.stage import Stage
 from . import solving

@@ -11,9 +11,8 @@ import numpy as np
 
 from ..devices import Device, Fault
 from ..judge.case import Case
-from ..model.arrays import Arrays
-from ..model.declared import BadOperation, declared
-from ..model.distribution import Distribution
+from ..model.arrays import Arrays, Distribution
+from ..model.origin import BadOperation, declared
 from ..model.problem import Tier
 from ..model.results import Failure, Verdict
 from ..model.stage import Stage

@@ -11,8 +11,8 @@ import numpy as np
 from ..devices import BoundPlan, Device, Fault
 from ..judge.case import Case
 from ..model.arrays import BEST_ALIGNMENT, Array, Arrays
-from ..model.declared import BadStage, is_control, raised_at
 from ..model.launch import Plan
+from ..model.origin import BadStage, is_control, raised_at
 from ..model.results import Verdict
 from ..model.stage import Stage
 from ..toolchain.compiler import CompileError, CompilerUnavailable, compile_stage, translate_stage

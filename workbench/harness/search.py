@@ -10,10 +10,10 @@ from typing import Any
 
 from ..catalogue import registry
 from ..devices import Device, Fault
-from ..judge import controls, forensics
+from ..judge import forensics, soundness
 from ..judge.case import Case, quiet
-from ..model.declared import BadOperation
 from ..model.operation import Operation
+from ..model.origin import BadOperation
 from ..model.problem import Problem, Tier
 from ..model.results import Failure, Verdict, Verification
 from ..model.stage import Stage
@@ -112,10 +112,10 @@ class Search:
     def _check_controls(self, problem: Problem) -> Failure | None:
         """What is wrong with the comparison, asked once a tier, on a problem that is no large one."""
         try:
-            if not controls.small(problem):
+            if not soundness.small(problem):
                 return None
             self.controlled.add(problem.tier)
-            message, rejected = controls.weakness(problem)
+            message, rejected = soundness.weakness(problem)
         except BadOperation as error:
             return unusable(self.stage, self.device, str(problem), error)
         self.wrong_rejected += rejected
@@ -196,7 +196,7 @@ class Search:
         """The failure of one of the smaller problems, solved many times, in the last of its tiers."""
         by_work = sorted(self.seen, key=lambda problem: (problem.cost.flops, str(problem)))
         chosen = by_work[len(by_work) // 4]
-        if chosen.cost.flops > controls.MOST_FLOPS:
+        if chosen.cost.flops > soundness.MOST_FLOPS:
             return None
         call = self.ahead.call if self.ahead else _here
         failure: Failure | None = call(solving.run_many, self.stage, self.device, chosen.with_tier(chosen.tiers[-1]))

@@ -7,7 +7,7 @@ from typing import Any
 from ..devices import Device, Fault
 from ..judge import soundness
 from ..judge.case import Case, quiet
-from ..model.declared import BadOperation
+from ..model.origin import BadOperation
 from ..model.problem import Problem
 from ..model.results import Failure, Verdict
 from ..model.stage import Stage

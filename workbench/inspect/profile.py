@@ -18,10 +18,9 @@ from ..emulator.counters import Counts
 from ..emulator.profile import KINDS, Line, Profile, profile
 from ..emulator.ptx import SourceLocation
 from ..harness import Case
-from ..model.fields import ProblemError
 from ..model.operation import Operation
 from ..model.origin import SOURCES
-from ..model.problem import Problem
+from ..model.problem import Problem, ProblemError
 from ..model.stage import Stage
 from ..toolchain.compiler import source_of, translate_stage
 

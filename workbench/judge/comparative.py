@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array, Arrays
-from ..model.declared import BadOperation, arrays_like
 from ..model.dtypes import FP32
+from ..model.origin import BadOperation, arrays_like
 from ..model.problem import Problem
 
 Values = np.ndarray[Any, Any]

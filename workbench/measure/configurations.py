@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import harness
 from ..devices import Device, Fault
-from ..judge import controls
+from ..judge import soundness
 from ..judge.case import Case
 from ..model.arrays import Arrays
 from ..model.problem import Problem, Tier
@@ -94,7 +94,7 @@ class Judge:
         info = self.device.info()
         self.timed = self.device.name != "emulator"
         self.l2_bytes, self.roofline_us = info.l2_bytes, doubts.roofline_bound(self.problem, info)[0]
-        small = self.problem.cost.flops <= controls.MOST_FLOPS
+        small = self.problem.cost.flops <= soundness.MOST_FLOPS
         self.case = timing.solved(self.problem) if self.timed or small else None
         self.storage = self.case.storage() if self.case else {}
         self.cases = [Case.of(p) for p in self.problems]

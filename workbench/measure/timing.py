@@ -16,8 +16,8 @@ import numpy as np
 from ..devices import Device, Fault
 from ..devices.cuda import CudaPlan, forget
 from ..harness import Case, tampering
-from ..model.declared import BadOperation
 from ..model.launch import Plan, ceil_div
+from ..model.origin import BadOperation
 from ..model.problem import Problem
 from ..model.results import Conditions, DeviceInfo, HostTiming, Measurement, Timing, Verdict
 from ..model.stage import Stage

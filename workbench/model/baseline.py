@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from .declared import BadOperation
+from .origin import BadOperation
 from .problem import P
 
 KINDS = ("numpy", "cupy", "torch", "cublas")

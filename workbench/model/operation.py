@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic
 from .baseline import Baseline
 from .calls import Call, Function
 from .cost_model import Work
-from .declared import BadOperation
-from .errors import hint
+from .errors import check_name, check_title, hint
 from .launch import Launch, Plan
-from .names import check_name, check_title
-from .origin import BUILT_IN
+from .origin import BUILT_IN, BadOperation
 from .problem import P, Problem, Size, Tier
 from .stage import Place, Stage
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,12 +15,106 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from . import fields
-from .arrays import Array, Arrays
+from .arrays import Array, Arrays, Distribution, NonFinite, distributed, with_signed_zeros
 from .default_controls import default_controls
-from .distribution import Distribution, NonFinite, distributed, with_signed_zeros
 from .dtypes import DTYPES, DType
-from .fields import ProblemError as ProblemError
+from .errors import WrongUsage
+
+
+class ProblemError(WrongUsage, ValueError):
+    """A problem text or a field of a problem is not valid; the message says what would be valid."""
+
+
+def text(value: Any) -> str:
+    """A value as `parsed` reads it: `64`, `1e-6`, `true`, the value of a StrEnum, else the name of a member."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return value.value if isinstance(value, str) else value.name.lower()
+    if isinstance(value, float):
+        return re.sub(r"e([+-])0", r"e\1", repr(value)).replace("e+", "e")
+    return str(value)
+
+
+def values_of(default: Any) -> tuple[str, ...]:
+    """The texts of all values that a field with this default can have; nothing where there is no list of them."""
+    if isinstance(default, bool):
+        return "false", "true"
+    return tuple(map(text, type(default))) if isinstance(default, Enum) else ()
+
+
+def parsed(name: str, default: Any, given: str) -> Any:
+    """The value that a text gives to a field with this default. Raises ProblemError."""
+    if isinstance(default, bool):
+        if given.lower() not in ("true", "false"):
+            raise ProblemError(f"{name} is {given!r}; it has to be true or false")
+        return given.lower() == "true"
+    if isinstance(default, Enum):
+        return _member(name, default, given)
+    if isinstance(default, int):
+        try:
+            return int(given)
+        except ValueError:
+            raise ProblemError(f"{name} is {given!r}; it has to be a whole number") from None
+    if isinstance(default, float):
+        try:
+            return float(given)
+        except ValueError:
+            raise ProblemError(f"{name} is {given!r}; it has to be a number") from None
+    return given
+
+
+def checked(name: str, default: Any, value: Any, choices: tuple[str, ...] | None, allowed: tuple[float, float]) -> Any:
+    """The value as the field keeps it, of the type of its default. Raises ProblemError for one that is not allowed."""
+    if choices is not None:
+        if value not in choices:
+            raise ProblemError(f"{name} is {value!r}; it has to be one of {', '.join(choices)}")
+        return value
+    if isinstance(default, bool):
+        if not isinstance(value, bool | np.bool_):
+            raise ProblemError(f"{name} is {value!r}; it has to be True or False")
+        return value if isinstance(value, bool) else bool(value)
+    if isinstance(default, Enum):
+        return value if isinstance(value, type(default)) else _member(name, default, value)
+    if isinstance(default, int):
+        return _in_range(name, _whole(name, value), allowed)
+    if isinstance(default, float):
+        return _in_range(name, _real(name, value), allowed)
+    if isinstance(default, str) and (not isinstance(value, str) or set(value) & set(",= ")):
+        raise ProblemError(f"{name} is {value!r}; it has to be a word without spaces, commas and equals signs")
+    return value
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool | np.bool_ | Enum) or not isinstance(value, int | np.integer):
+        raise ProblemError(f"{name} is {value!r}; it has to be a whole number")
+    return value if isinstance(value, int) else int(value)
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, bool | np.bool_ | Enum) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ProblemError(f"{name} is {value!r}; it has to be a number")
+    if not math.isfinite(value):
+        raise ProblemError(f"{name} is {value}; it has to be finite")
+    return value if type(value) is float else float(value)
+
+
+def _in_range(name: str, value: Any, allowed: tuple[float, float]) -> Any:
+    least, most = allowed
+    if value < least:
+        raise ProblemError(f"{name} is {text(value)}; it has to be at least {text(least)}")
+    if value > most:
+        raise ProblemError(f"{name} is {text(value)}; it has to be at most {text(most)}")
+    return value
+
+
+def _member(name: str, default: Enum, given: Any) -> Enum:
+    kind = type(default)
+    for member in kind:
+        if text(member) == given or (isinstance(given, str) and given.lower() == member.name.lower()):
+            return member
+    raise ProblemError(f"{name} is {given!r}; it has to be one of {', '.join(map(text, kind))}")
+
 
 if TYPE_CHECKING:
     from hypothesis import strategies as st
@@ -132,7 +227,7 @@ class Problem(ABC):
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
             given = getattr(self, f.name)
-            value = fields.checked(f.name, f.default, given, self.choices.get(f.name), self._range(f.name, f.default))
+            value = checked(f.name, f.default, given, self.choices.get(f.name), self._range(f.name, f.default))
             if value is not given:
                 object.__setattr__(self, f.name, value)
         if self.tier not in self.tiers:
@@ -163,7 +258,7 @@ class Problem(ABC):
         """The fields that hold one of a few values (words, enumerations, bools), with the text of each value."""
         found = dict(cls.choices)
         for f in dataclasses.fields(cls):
-            if f.name not in ("tier", "distribution", *found) and (texts := fields.values_of(f.default)):
+            if f.name not in ("tier", "distribution", *found) and (texts := values_of(f.default)):
                 found[f.name] = texts
         return found
 
@@ -186,13 +281,13 @@ class Problem(ABC):
                 if len(sizes) != len(cls.extents):
                     short = "x".join(cls.extents)
                     raise ProblemError(f"{part!r} is neither field=value nor sizes written {short}")
-                given = {n: fields.parsed(n, 0, s) for n, s in zip(cls.extents, sizes, strict=True)}
+                given = {n: parsed(n, 0, s) for n, s in zip(cls.extents, sizes, strict=True)}
             elif name not in defaults:
                 near = difflib.get_close_matches(name, defaults, 1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 raise ProblemError(f"unknown field {name!r}{hint}; the fields are {', '.join(defaults)}")
             else:
-                given = {name: fields.parsed(name, defaults[name], value)}
+                given = {name: parsed(name, defaults[name], value)}
             if twice := given.keys() & values.keys():
                 raise ProblemError(f"{' and '.join(sorted(twice))} is given twice; once is enough")
             values |= given
@@ -200,7 +295,7 @@ class Problem(ABC):
 
     def text(self, name: str) -> str:
         """The value of a field as `parse` takes it."""
-        return fields.text(getattr(self, name))
+        return text(getattr(self, name))
 
     def __str__(self) -> str:
         always = {*self.extents, "tier", "seed", *self.choices}
@@ -211,7 +306,7 @@ class Problem(ABC):
             if f.name == "distribution" and value == f.default:
                 continue
             if f.name in always or value != f.default or not whole:
-                parts.append(f"{f.name}={fields.text(value)}")
+                parts.append(f"{f.name}={text(value)}")
         return ",".join(parts)
 
     def with_tier(self, tier: Tier) -> Self:

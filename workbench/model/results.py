@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from . import compact
-from .errors import WorkbenchError
-from .names import BadName, check_name
+from .errors import BadName, WorkbenchError, check_name
 
 SCHEMA_VERSION = 1
 

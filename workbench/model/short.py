@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .arrays import Array, Arrays, element_bytes
-from .distribution import NonFinite
+from .arrays import Array, Arrays, NonFinite, element_bytes
 from .dtypes import DTYPES, ELSEWHERE, FLOATS, FP32, FP64, DType, dtype_of
 from .operation import Operation
 from .problem import OF_ALL, Cost, Problem, Size, Tier, extents

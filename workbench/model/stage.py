@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Generic, Protocol, Self
 
 from . import origin
-from .declared import declared
 from .launch import Launch, Plan
+from .origin import declared
 from .problem import P
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, cast
 
 from ..devices.cuda import CudaDevice
-from ..model import calls, notices
+from ..model import calls, errors
 from ..model.array_specs import ArraySpec
 from ..model.calls import Call, Function, Key, listed
 from ..model.launch import Plan
@@ -161,7 +161,7 @@ class Operators:
         of a first call."""
         made_of = (architecture, stage.sources, stage.source, stage.code, *sorted(stage.defines(problem).items()))
         if made_of not in self._compiled:
-            with notices.after(1.0, f"compiling {stage.spec} for {problem.label}, which is kept"):
+            with errors.after(1.0, f"compiling {stage.spec} for {problem.label}, which is kept"):
                 self._compiled[made_of] = compile_stage(stage, problem, architecture)
         return self._compiled[made_of]
 

@@ -17,9 +17,8 @@ from typing import Any
 from ..model.array_specs import ArraySpec
 from ..model.arrays import Array
 from ..model.calls import Call, Function
-from ..model.fields import ProblemError
 from ..model.operation import Operation
-from ..model.problem import Problem
+from ..model.problem import Problem, ProblemError
 
 TRIED = (2, 3, 4, 8, 12)
 """Values of an extent that tell what depends on it; some operations do not take all of them."""

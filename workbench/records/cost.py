@@ -10,12 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..model import notices
+from ..model import errors
 from ..model.cost_model import Constants, Prediction, Work, fit, least_us, predict
-from ..model.fields import ProblemError
 from ..model.launch import MULTIPROCESSORS
 from ..model.operation import Operation
-from ..model.problem import Problem
+from ..model.problem import Problem, ProblemError
 from ..model.stage import Stage
 from . import tuned
 
@@ -88,7 +87,7 @@ def _tuned(device: str, operation: str) -> tuple[Sample, ...]:
     try:
         entries = tuned.Table().entries()
     except tuned.TableError as error:
-        notices.warn(str(error))
+        errors.warn(str(error))
         return ()
     return tuple(
         (entry.key.stage, entry.problem, entry.parameters, entry.us)

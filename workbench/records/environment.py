@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -22,7 +23,19 @@ from ..catalogue.project import Project
 from ..model.origin import SOURCES, file_of
 from ..model.results import Environment
 from ..toolchain.compiler import CompilerUnavailable, nvrtc_version
-from . import git
+
+SECONDS = 30.0
+"""How long a question may take."""
+
+
+def ask_git(root: Path, *arguments: str) -> str | None:
+    """What `git <arguments>` prints in a folder; None where it fails, or where there is no git."""
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=SECONDS)
+    except (OSError, ValueError, subprocess.TimeoutExpired):  # ValueError: what it printed is no text
+        return None
+    return done.stdout if done.returncode == 0 else None
+
 
 PACKAGES = (
     "kernel-workbench",
@@ -160,7 +173,7 @@ def _checkout_around(project: Project) -> tuple[str, bool]:
 
 
 def _state(folder: Path, reports: str) -> tuple[str, bool]:
-    commit = os.environ.get(COMMIT) or git.ask(folder, "rev-parse", "HEAD")
+    commit = os.environ.get(COMMIT) or ask_git(folder, "rev-parse", "HEAD")
     # generated reports are outcome, not cause: writing them must not make the next run look dirty
-    changed = git.ask(folder, "status", "--porcelain", "--", ".", f":(exclude){reports}")
+    changed = ask_git(folder, "status", "--porcelain", "--", ".", f":(exclude){reports}")
     return (commit or "unknown").strip(), bool(changed)

@@ -14,8 +14,7 @@ from typing import Any
 
 from ..catalogue import registry
 from ..model import origin
-from ..model.errors import WrongUsage
-from ..model.names import BadName, inside
+from ..model.errors import BadName, WrongUsage, inside
 from ..model.stage import Stage
 from ..toolchain.compiler import INCLUDE, cache_folder, source_of, sources_of, with_headers
 from .versions import OURS, Snapshot, Version, Versions, VersionsError, declaration, of

@@ -22,10 +22,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ..model.errors import WorkbenchError
-from ..model.names import file_in, inside
+from ..model.errors import WorkbenchError, file_in, inside
 from ..model.results import DeviceInfo, HostTiming, PeerResult, ResultsError, Run, Runs, StageResult
-from . import git
+from . import environment
 
 RESULTS = "results"
 """The folder with a file for each operation, in that of a device."""
@@ -123,7 +122,7 @@ def read(where: str) -> list[Run]:
     if path.is_dir():
         return load(folder(path))
     commit, colon, inside = where.partition(":")
-    if not colon or git.ask(Path.cwd(), "cat-file", "-e", where) is None:
+    if not colon or environment.ask_git(Path.cwd(), "cat-file", "-e", where) is None:
         raise ResultsError(f"{where} is no file, no folder, and no COMMIT:path that git knows here")
     return committed(Path.cwd(), commit, inside.rstrip("/"))
 
@@ -137,7 +136,7 @@ def folder(path: Path) -> Path:
 
 def committed(root: Path, commit: str, path: str) -> list[Run]:
     """The same from a commit of the repository at `root`; `path` is from its top. Raises ResultsError."""
-    listed = git.ask(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", path) or ""
+    listed = environment.ask_git(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", path) or ""
     names = [name for name in listed.split("\0") if name]
     found = names
     if names != [path]:
@@ -146,7 +145,7 @@ def committed(root: Path, commit: str, path: str) -> list[Run]:
         today = sorted(name for name in of if of[name] == chosen and Path(name).parent.name == RESULTS)
         before = sorted((name for name in of if of[name] == chosen and name not in today), reverse=True)
         found = [*today, *before]
-    texts = {name: git.ask(root, "show", f"{commit}:{name}") or "" for name in found}
+    texts = {name: environment.ask_git(root, "show", f"{commit}:{name}") or "" for name in found}
     return _joined(Runs.parse(text, f"{commit}:{name}").runs for name, text in texts.items())
 
 

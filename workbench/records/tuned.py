@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ..catalogue import registry
-from ..model import notices
+from ..model import errors
 from ..model.errors import WorkbenchError
 from ..model.problem import Problem
 from ..model.stage import Stage
 from ..toolchain.compiler import cache_folder, source_digest, source_of
-from .database import DatabaseError, OtherVersion, marks, transaction
+from .versions import DatabaseError, OtherVersion, marks, transaction
 
 SHIPPED = Path(__file__).parent / "tuned.json"
 """The hand-picked table: device -> operation -> class of problems -> stage and the parameters that it is to have."""
@@ -217,7 +217,7 @@ def found(device: str, operation: str, of_class: str) -> tuple[tuple[float, Stag
     try:
         entries = Table().entries()
     except TableError as error:
-        notices.warn(str(error))
+        errors.warn(str(error))
         return ()
     stages = []
     for entry in entries:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model.results import Measurement, ResultsError, Run, StageResult
-from ..records import git, store
+from ..records import environment, store
 from ..records.versions import Version
 from . import changes, derived
 from .derived import duration, percent
@@ -151,8 +151,8 @@ def records(where: str) -> tuple[list[list[Run]], list[str]]:
     folder = store.folder(Path(where))
     found: list[list[Run]] = []
     unread: list[str] = []
-    prefix = git.ask(folder, "rev-parse", "--show-prefix")
-    commits = git.ask(folder, "log", "--reverse", "--format=%H", "--", ".") or ""
+    prefix = environment.ask_git(folder, "rev-parse", "--show-prefix")
+    commits = environment.ask_git(folder, "log", "--reverse", "--format=%H", "--", ".") or ""
     for commit in commits.split():
         try:
             found.append(store.committed(folder, commit, (prefix or "").strip().rstrip("/")))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ..catalogue import registry
-from ..model.names import file_in
+from ..model.errors import file_in
 from ..model.results import (
     AgreementRun,
     ResultsError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..model.names import file_in
+from ..model.errors import file_in
 from ..model.results import StageResult
 from .page import Page
 

@@ -18,7 +18,7 @@ from ..model.stage import Stage
 from ..report import derived
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed, passed
-from . import seeds
+from . import request
 from .session import Session
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _session(
     opened = open_device(device)
     if timed and opened.name == "emulator":
         raise DeviceUnavailable(NO_TIMES)
-    session = Session(opened, examples, seeds.chosen(seed), timed, problems, keep=True)
+    session = Session(opened, examples, request.chosen(seed), timed, problems, keep=True)
     for stage in stages:
         session.stage(stage, _Silent())
     session.finish()

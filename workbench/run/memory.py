@@ -11,9 +11,8 @@ from typing import Any
 from .. import harness
 from ..catalogue import registry
 from ..devices import Device
-from ..model import notices
-from ..model.fields import ProblemError
-from ..model.problem import Problem, Size
+from ..model import errors
+from ..model.problem import Problem, ProblemError, Size
 from ..model.results import Run, StageResult, Verification
 from ..model.stage import Stage
 from ..records import versions
@@ -34,9 +33,9 @@ def keep(stage: Stage[Any], before: versions.Snapshot, result: StageResult, run:
         if stage.code is None and versions.Snapshot.of(stage).digest == before.digest:
             return versions.of(stage).keep(before, replace(run, stages=[result], peers=[], host=[]))
     except OSError as error:
-        notices.warn(f"this version was not kept: {error}")
+        errors.warn(f"this version was not kept: {error}")
     except versions.VersionsError as error:
-        notices.warn(UNKEPT.format(error))
+        errors.warn(UNKEPT.format(error))
     return None
 
 
@@ -83,7 +82,7 @@ def _warned() -> Iterator[None]:
     try:
         yield
     except versions.VersionsError as error:
-        notices.warn(UNKEPT.format(error))
+        errors.warn(UNKEPT.format(error))
 
 
 def failed_before(stage: Stage[Any], device: Device) -> list[Problem]:

@@ -12,8 +12,8 @@ from ..model.stage import Stage
 from ..records import environment, versions
 from ..report.evidence import passed
 from . import memory
-from .asked import Asked, Listener
 from .interrupted import Interrupted
+from .request import Asked, Listener
 from .timer import Timer
 from .verifier import Verifier
 

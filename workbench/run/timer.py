@@ -10,14 +10,14 @@ from typing import Any
 from ..catalogue import registry
 from ..devices import Device
 from ..measure import timing
-from ..model.declared import BadStage
 from ..model.operation import NO_SUITE
+from ..model.origin import BadStage
 from ..model.problem import Problem
 from ..model.results import HostTiming, Measurement, PeerResult, Run, StageResult
 from ..model.stage import Stage
 from ..toolchain.compiler import compile_stage, source_digest, source_of
-from .asked import Asked, Listener
 from .interrupted import Interrupted
+from .request import Asked, Listener
 from .verifier import ALL
 
 CHANGED = "the source has changed since it was verified: what would be timed is not what is right"

@@ -10,8 +10,7 @@ from typing import Any
 from .. import harness
 from ..catalogue import registry
 from ..checks import sanitizer
-from ..model.declared import BadStage
-from ..model.origin import SOURCES
+from ..model.origin import SOURCES, BadStage
 from ..model.problem import Problem
 from ..model.results import Failure, Resources, Run, StageResult, Verdict, Verification
 from ..model.stage import Stage
@@ -19,8 +18,8 @@ from ..records import versions
 from ..toolchain import occupancy
 from ..toolchain.compiler import CompileError, source_digest, source_of, sources_of
 from . import memory
-from .asked import Asked, Listener
 from .interrupted import Interrupted
+from .request import Asked, Listener
 
 ALL = "every problem"
 """Key of `StageResult.untimed` for a reason that holds for the whole suite."""

@@ -28,11 +28,10 @@ from .. import harness
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..devices.worker import end_with_parent
-from ..model import notices
+from ..model import errors
 from ..model.errors import WorkbenchError
-from ..model.fields import ProblemError
 from ..model.origin import file_of
-from ..model.problem import Problem
+from ..model.problem import Problem, ProblemError
 from ..model.results import StageResult, Verdict, Verification
 from ..model.stage import Stage
 from ..records import versions
@@ -289,7 +288,7 @@ def _against(name: str, other: Version, result: StageResult, device: str) -> Aga
 
 def _serve(connection: Connection, job: Job) -> None:
     """What the process does: open the device, wait for the word, and make one run."""
-    notices.plain()
+    errors.plain()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends this one
     os.dup2(2, 1)  # what kernels print must not get into the JSON on stdout
     sys.dont_write_bytecode = True  # it is told from its source by the second, and there may be two saves in one

@@ -33,8 +33,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..model.declared import declares, where
 from ..model.operation import Operation
+from ..model.origin import declares, where
 from ..model.stage import Stage
 from . import plain, stubs
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..model.declared import BadStage
 from ..model.launch import Plan
 from ..model.operation import Operation
+from ..model.origin import BadStage
 from ..model.problem import Problem
 from . import child, plain
 from .child import Forked, ForkServer

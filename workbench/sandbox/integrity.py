@@ -21,14 +21,14 @@ ROOMS = ("devices", "harness", "judge", "judge.forensics", "measure", "toolchain
 
 MODULES = (
     "model.arrays",
-    "model.declared",
+    "model.origin",
     "model.launch",
     "model.operation",
     "model.problem",
     "model.results",
     "model.stage",
     "records.versions",
-    "run.asked",
+    "run.request",
     "run.interrupted",
     "run.memory",
     "run.session",

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..model import fields
 from ..model.arrays import Array
 from ..model.dtypes import DTYPES, dtype_of
 from ..model.launch import Argument, Launch, Plan
-from ..model.problem import Problem
+from ..model.problem import Problem, parsed
 from ..model.tensor_map import Im2col, TensorMap
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
@@ -65,7 +64,7 @@ def problem_of(kind: type[Problem], given: Any, *, whole: bool = False) -> Probl
     for name, value in _mapping(given, "a problem", MOST_SIZES).items():
         if name not in defaults or (name in kind.of_inputs() and not whole):
             raise OffSchema(f"a problem has no field {_short(name)}")
-        read[name] = fields.parsed(name, defaults[name], text_of(value, f"field {name}"))
+        read[name] = parsed(name, defaults[name], text_of(value, f"field {name}"))
     return kind(**read)
 
 

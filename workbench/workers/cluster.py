@@ -31,11 +31,9 @@ from typing import Any
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..devices.worker import end_with_parent
-from ..model.declared import BadStage
-from ..model.errors import WorkbenchError
-from ..model.names import inside
+from ..model.errors import WorkbenchError, inside
 from ..model.operation import Operation
-from ..model.origin import BUILT_IN, file_of
+from ..model.origin import BUILT_IN, BadStage, file_of
 from ..model.results import DeviceInfo
 from ..model.stage import Stage
 from ..records import environment

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...model.arrays import Array, Arrays
-from ...model.declared import declared
-from ..case import Case
-from ..comparison import errors
+from ...model.origin import declared
+from ..case import Case, errors
 
 Values = np.ndarray[Any, Any]
 Solve = Callable[[Case], Arrays]

@@ -13,8 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ... import reference
-from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distribution import Distribution
+from ...model.arrays import Array, Arrays, Distribution, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.problem import Cost, Invariant, Size, draw_values
 from ..attention import problem as forward

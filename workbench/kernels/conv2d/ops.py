@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...model.calls import Call
-from ...model.fields import ProblemError
+from ...model.problem import ProblemError
 from ..shared.arguments import REMEDY, common_dtype
 from . import CONV2D, Activation, Conv2dProblem, Layout
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from ... import reference
 from ...judge import bounds
-from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distribution import NonFinite
+from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.problem import Cost, Problem, Size, Tier, extents

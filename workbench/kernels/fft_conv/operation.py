@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...model.distribution import Distribution
+from ...model.arrays import Distribution
 from ...model.dtypes import dtype_of
 from ...model.operation import Operation
 from ...model.problem import Size

@@ -14,8 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ... import reference
-from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distribution import NonFinite
+from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
 from ..shared.invariants import scales

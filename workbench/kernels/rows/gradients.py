@@ -8,8 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distribution import Distribution
+from ...model.arrays import Array, Arrays, Distribution, element_bytes
 from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
-from ...model.distribution import NonFinite
+from ...model.arrays import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.problem import Problem, Size, extents
 

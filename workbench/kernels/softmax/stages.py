@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...model.arrays import Array
-from ...model.distribution import Distribution
+from ...model.arrays import Array, Distribution
 from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation

@@ -10,8 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ... import reference
-from ...model.arrays import Array, Arrays
-from ...model.distribution import NonFinite
+from ...model.arrays import Array, Arrays, NonFinite
 from ...model.dtypes import FLOATS, dtype_of
 from ...model.problem import Cost, Problem, Size, extents
 

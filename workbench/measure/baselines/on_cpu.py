@@ -8,7 +8,7 @@ import numpy as np
 
 from ...judge.case import Case
 from ...model.baseline import Baseline
-from ...model.declared import BadOperation
+from ...model.origin import BadOperation
 from ...model.problem import Problem
 from . import host, pytorch
 from .base import prepared
