@@ -11,7 +11,7 @@ from command_line import invoke, said
 
 from workbench.catalogue import registry
 from workbench.emulator import Output, launch
-from workbench.emulator.profile import KINDS, instruction_kind, profile
+from workbench.emulator.statistics import KINDS, instruction_kind, profile
 from workbench.inspect.profile import short
 
 SOURCE = """

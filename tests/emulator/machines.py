@@ -12,7 +12,7 @@ import numpy as np
 from batches import Array, Kernel, Tensor
 
 from workbench.emulator import Memory, PixelBox, Program, TensorMap, execute
-from workbench.emulator.tensor_map import ELEMENT_TYPES
+from workbench.emulator.memory import ELEMENT_TYPES
 
 
 class Rejected(Exception):

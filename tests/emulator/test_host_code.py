@@ -34,14 +34,14 @@ from workbench.emulator import (
     Report,
     Struct,
     TensorMapOf,
-    headers,
     launch,
     load,
+    source_lines,
 )
-from workbench.emulator.headers import cuda_headers, standard_headers
 from workbench.emulator.host_code import stubs
 from workbench.emulator.host_code.declarations import declarations
 from workbench.emulator.host_code.tokens import SourceError, tokens_of
+from workbench.emulator.source_lines import cuda_headers, standard_headers
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 40)).astype(np.float32)
@@ -223,24 +223,24 @@ def test_the_headers_of_curand_are_found_for_what_names_them(
     (tmp_path / "curand" / "curand_kernel.h").write_text("__device__ inline float draw() { return 0.5f; }\n")
     (tmp_path / "noise.h").write_text("#include <curand_kernel.h>\n")
     asked = []
-    find = headers.header_folder
+    find = source_lines.header_folder
 
     def found(library: str) -> str | None:
         asked.append(library)
         return str(tmp_path / "curand") if library == "curand" else find(library)
 
-    monkeypatch.setattr(headers, "header_folder", found)
-    headers.random_headers.cache_clear()
-    headers.is_of_cuda.cache_clear()
+    monkeypatch.setattr(source_lines, "header_folder", found)
+    source_lines.random_headers.cache_clear()
+    source_lines.is_of_cuda.cache_clear()
     try:
         load("__global__ void k(float* x) { *x = 1; }\n", include=[tmp_path])
         assert "curand" not in asked  # a search that takes longer than to compile it
         included = '"noise.h"' if beside else "<curand_kernel.h>"
         load(f"#include {included}\n__global__ void k(float* x) {{ *x = draw(); }}\n", include=[tmp_path])
-        assert headers.is_of_cuda(str(tmp_path / "curand" / "curand_kernel.h"))
+        assert source_lines.is_of_cuda(str(tmp_path / "curand" / "curand_kernel.h"))
     finally:
-        headers.random_headers.cache_clear()
-        headers.is_of_cuda.cache_clear()
+        source_lines.random_headers.cache_clear()
+        source_lines.is_of_cuda.cache_clear()
 
 
 def test_headers_that_declare_what_is_used_of_std_are_all_there() -> None:

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.emulator.registers import CELL, Step, assign_cells
+from workbench.emulator.table import CELL, Step, assign_cells
 
 REGISTERS = 12
 SIZES = [4] * 8 + [8] * 4

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import __version__, emulator
 from ..devices.emulated import hazard_of
-from ..emulator.profile import profile as count_lines
+from ..emulator.statistics import profile as count_lines
 from ..inspect import emulate as shell
 from ..inspect import profile as profiling
 from ..inspect import trace as tracing

@@ -25,23 +25,19 @@ if find_spec(f"{__name__}._engine") is None:
         name=f"{__name__}._engine",
     )
 
-from .allocation import Allocation
 from .architectures import ARCHITECTURES, ArchitectureError
-from .arguments import ArgumentError, check_arguments
-from .counters import Counters
 from .decode import UnsupportedInstruction
 from .device_limits import H200, DeviceLimits
 from .execution import Checks, execute
 from .fault import KernelFault
 from .findings import Finding, FindingKind, Severity
-from .launch_checks import LaunchError, check_launch
-from .memory import Memory
+from .launch_checks import ArgumentError, LaunchError, check_arguments, check_launch
+from .memory import Allocation, Memory, PixelBox, TensorMap
 from .program import Entry, Program, Signature
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load
 from .standalone import Report, Session, launch
-from .statistics import Statistics
-from .tensor_map import PixelBox, TensorMap
+from .statistics import Counters, Statistics
 from .trace import Traced, chrome_trace
 from .values import Argument, Output, Strided, Struct, TensorMapOf
 

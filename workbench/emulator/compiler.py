@@ -11,9 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .headers import RANDOM, cuda_headers, random_headers, standard_headers
 from .host_code import DeviceCode, HostCode, SourceError, SourceFiles
 from .ptx import source_files
+from .source_lines import RANDOM, cuda_headers, random_headers, standard_headers
 
 __all__ = ["CompileError", "Compiled", "CompilerUnavailable", "compile_source", "compile_with_nvcc"]
 

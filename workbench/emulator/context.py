@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from . import ptx
-from .allocation import Allocation
 from .launch_checks import shared_bytes_of
-from .memory import Memory
+from .memory import Allocation, Memory
 from .program import Entry
 from .stack import STACK
 

@@ -2,39 +2,315 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
+from functools import cache
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
 from . import _engine
-from .arguments import Argument, parameter_buffer
-from .constants import constant_pool
 from .context import LaunchContext
 from .device_limits import H200, DeviceLimits, limits_of
 from .explain import explain
-from .findings import Finding
+from .fault import KernelFault
+from .findings import Finding, FindingKind, Severity
 from .launch_checks import (
+    Argument,
     Dimensions,
+    LaunchError,
     check_launch,
     check_size,
+    constant_pool,
+    parameter_buffer,
     registers_of,
     seconds_of,
     shared_bytes_of,
     triple,
     whole_number,
 )
-from .memory import Memory
-from .printing import printed_text
+from .memory import ELEMENT_TYPES, Memory, TensorMap
 from .program import Entry
-from .rules import Rules
+from .ptx import SourceLocation
+from .severity import CAUSES, kind_of, severity_of
+from .source_lines import is_of_cuda, text_of
 from .statistics import Statistics
-from .tensor_map import ELEMENT_TYPES, TensorMap
 from .trace import Timeline, Traced, line_numbers
 
-__all__ = ["Checks", "execute"]
+__all__ = ["Checks", "Rules", "Suppression", "execute", "printed_text"]
+
+# --------------------------------------------------------------------------------------------------------------- printf
+
+_CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|j|z|t|L)?([a-zA-Z%])")
+_MOST_WIDTH = 4096
+
+
+def printed_text(printed: Sequence[tuple[int, bytes]], dropped: int, memory: Memory) -> str:
+    """The text of all calls in their order.
+
+    ``printed`` holds the address of each call's format and the bytes of its arguments, ``dropped`` the number of calls
+    beyond those that are kept.
+    """
+    formats = {address: _string(memory, address) for address in {address for address, _ in printed}}
+    text = "".join(_Call(formats[address], arguments, memory).text() for address, arguments in printed)
+    return text + (f"[{dropped} more calls of printf are not shown]\n" if dropped else "")
+
+
+def _string(memory: Memory, address: int) -> str:
+    """The text at an address in global memory, up to its zero byte."""
+    allocation = memory.find(address)
+    if allocation is None:
+        return "(null)" if address == 0 else f"(text at {address:#x})"
+    raw = bytes(allocation.data[address - allocation.address :])
+    return raw.partition(b"\0")[0].decode("utf-8", "replace")
+
+
+class _Call:
+    """One call of printf: arguments lie one after the other, each aligned to its size."""
+
+    def __init__(self, format_: str, arguments: bytes, memory: Memory) -> None:
+        self.format = format_
+        self.arguments = arguments
+        self.memory = memory
+        self.position = 0
+
+    def text(self) -> str:
+        return _CONVERSION.sub(self.conversion, self.format)
+
+    def take(self, size: int) -> int:
+        """The bits of the next argument."""
+        start = -(-self.position // size) * size
+        self.position = start + size
+        return int.from_bytes(self.arguments[start : start + size].ljust(size, b"\0"), "little")
+
+    def number(self, text: str | None) -> int | None:
+        """A width or a precision, which ``*`` takes from the arguments."""
+        if text != "*":
+            return int(text) if text else None
+        value = self.take(4)
+        return value - (value >> 31 << 32)
+
+    def conversion(self, match: re.Match[str]) -> str:
+        flags, length, kind = match[1], match[4] or "", match[5]
+        if kind == "%":
+            return "%"
+        width = self.number(match[2])
+        width = None if width is None else max(-_MOST_WIDTH, min(width, _MOST_WIDTH))
+        precision = self.number(match[3] or "0") if match[3] is not None else None
+        if width is not None and width < 0:
+            flags, width = flags + "-", -width
+        precision = min(precision, _MOST_WIDTH) if precision is not None and precision >= 0 else None
+        if kind in "diouxX":
+            return self.integer(flags, width or 0, precision, length, kind)
+        style = f"%{flags}{width or ''}" + (f".{precision}" if precision is not None else "")
+        if kind in "eEfFgGaA":
+            value: float = struct.unpack("<d", self.take(8).to_bytes(8, "little"))[0]
+            if kind not in "aA":
+                converted: str = f"{style}{kind}" % value
+                return converted
+            text = float(value).hex()
+        elif kind == "s":
+            text = _string(self.memory, self.take(8))[:precision]
+        elif kind == "c":
+            text = chr(self.take(4) & 255)
+        elif kind == "p":
+            text = f"{self.take(8):#x}"
+        else:
+            return match[0]
+        return text.ljust(width or 0) if "-" in flags else text.rjust(width or 0)
+
+    def integer(self, flags: str, width: int, precision: int | None, length: str, kind: str) -> str:
+        size = 8 if length in ("l", "ll", "j", "z", "t") else 4
+        bits = {"h": 16, "hh": 8}.get(length, 8 * size)
+        value = self.take(size) & ((1 << bits) - 1)
+        if kind in "di":
+            value -= value >> (bits - 1) << bits
+        # not left to Python's %, which differs in what flags do to unsigned numbers, to octal ones and to zeros
+        digits = format(abs(value), kind if kind in "oxX" else "d")
+        if precision is not None:
+            digits = digits.rjust(precision, "0") if precision or value else ""
+        sign = "-" if value < 0 else "" if kind not in "di" else "+" if "+" in flags else " " if " " in flags else ""
+        if "#" in flags and kind == "o" and not digits.startswith("0"):
+            digits = f"0{digits}"
+        elif "#" in flags and kind in "xX" and value:
+            sign = f"0{kind}"
+        if "0" in flags and "-" not in flags and precision is None:
+            digits = digits.rjust(width - len(sign), "0")
+        text = sign + digits
+        return text.ljust(width) if "-" in flags else text.rjust(width)
+
+
+# ------------------------------------------------------------------------------------------------- which findings count
+
+_COMMENT = re.compile(r"(?P<before>.*?)(?://|/\*|#)\s*workbench:\s*allow\s+(?P<names>[\w, ]+)")
+_MARK = "workbench:"
+_MOST_FINDINGS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """A kind or a cause that is not reported: everywhere, in a file (``file``) or at one line of it (``line``).
+
+    ``in_source``: a comment of the source says so.
+    """
+
+    name: str
+    file: str = ""
+    line: int = 0
+    in_source: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Suppression:
+        """``race``, ``race@kernel.cu`` or ``race@kernel.cu:42``. Raises ``LaunchError``."""
+        name, _, place = text.strip().partition("@")
+        file, _, line = place.rpartition(":") if re.search(r":\d+$", place) else (place, "", "0")
+        if not file and "@" in text:
+            raise LaunchError(f"the suppression {text!r} names no file; write for example race@kernel.cu:42")
+        if re.search(r":[^./:]*$", file) and not int(line):
+            raise LaunchError(f"the line in the suppression {text!r} is no number; write for example race@kernel.cu:42")
+        return cls(_known(name, f"the suppression {text!r}"), file, int(line))
+
+    @property
+    def causes(self) -> frozenset[str]:
+        """What the engine calls it."""
+        return frozenset(cause for cause in CAUSES[1:] if self.name in (cause, str(kind_of(cause))))
+
+    def __str__(self) -> str:
+        line = f":{self.line}" if self.line else ""
+        return f"{self.name}@{self.file}{line}" if self.file else self.name
+
+    def holds_at(self, location: SourceLocation | None) -> bool:
+        """Whether it covers an instruction of that line, or one that was inlined into it."""
+        if not self.file:
+            return True
+        places = (location, *location.inlined_at) if location is not None else ()
+        return any(self.line in (0, place.line) and _same_file(place.file, self.file) for place in places)
+
+    def covers(self, finding: Finding) -> bool:
+        """Whether the finding, or the line that it is also about, is suppressed."""
+        if self.name not in (finding.code, str(finding.kind)):
+            return False
+        return self.holds_at(finding.location) or (finding.other is not None and self.holds_at(finding.other))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is a failure, and what is not reported.
+
+    ``strict``: findings of that severity count as failures, too. ``most``: failures after which a launch ends.
+    """
+
+    strict: bool
+    suppressions: tuple[Suppression, ...]
+    most: int
+
+    @classmethod
+    def of(cls, entry: Entry, strict: bool, suppress: str | Sequence[str], max_findings: int) -> Rules:
+        """With what comments of the kernel's source allow. Raises ``LaunchError`` for a kind that there is not."""
+        most = whole_number(max_findings, "the number of findings", 1, _MOST_FINDINGS)
+        texts = [suppress] if isinstance(suppress, str) else list(suppress)
+        if entry.allowed is None:
+            entry.allowed = tuple(_comments(entry))
+        allowed = [Suppression(*comment, in_source=True) for comment in entry.allowed]
+        return cls(bool(strict), (*map(Suppression.parse, texts), *allowed), most)
+
+    def fails(self, finding: Finding) -> bool:
+        """Whether the finding is a failure."""
+        return finding.severity is Severity.ERROR or (self.strict and finding.severity is Severity.STRICT)
+
+    def check(self, statistics: Statistics) -> None:
+        """Raises ``KernelFault`` with the first failure, where there is one."""
+        failure = next(filter(self.fails, statistics.findings), None)
+        if failure is not None:
+            raise KernelFault(failure, statistics, statistics.findings)
+
+    def suppressed(self, finding: Finding) -> bool:
+        """Whether the finding is not to be reported."""
+        return any(suppression.covers(finding) for suppression in self.suppressions)
+
+    def unused(self, findings: Iterable[Finding]) -> tuple[str, ...]:
+        """The suppressions that were asked for and that none of these findings matched."""
+        every = list(findings)
+        asked = [s for s in self.suppressions if not s.in_source]
+        return tuple(str(s) for s in asked if not any(s.covers(finding) for finding in every))
+
+    def options(self, entry: Entry) -> dict[str, Any]:
+        """What the engine is told of them."""
+        if entry.lines is None:
+            entry.lines = line_numbers(entry)
+        return {
+            "most_findings": self.most,
+            "failing": _failing_causes(self.strict),
+            "suppressed": self.suppressed_rows(entry) if self.suppressions else [],
+            "finding_lines": entry.lines,
+            "replicas": entry.program.replicas,
+        }
+
+    def suppressed_rows(self, entry: Entry) -> list[tuple[int, int]]:
+        """Pairs of a cause and a row of the program whose findings are not counted; row -1: all of that cause."""
+        pairs: set[tuple[int, int]] = set()
+        for suppression in self.suppressions:
+            causes = [CAUSES.index(cause) for cause in suppression.causes]
+            rows = list(_rows(entry, suppression)) if suppression.file else [-1]
+            pairs.update((cause, row) for cause in causes for row in rows)
+        return sorted(pairs)
+
+
+@cache
+def _failing_causes(strict: bool) -> list[bool]:
+    """Of each of the engine's causes, whether it is a failure."""
+    failing = {Severity.ERROR, Severity.STRICT} if strict else {Severity.ERROR}
+    return [bool(cause in CAUSES[1:] and severity_of(cause) in failing) for cause in CAUSES]
+
+
+def _rows(entry: Entry, suppression: Suppression) -> Iterator[int]:
+    for row, index in enumerate(entry.decoded.instructions):
+        if suppression.holds_at(entry.instructions[int(index)].location):
+            yield row
+
+
+def _same_file(name: str, wanted: str) -> bool:
+    """Whether a path ends with the parts that are wanted."""
+    parts = PurePath(wanted).parts
+    return PurePath(name).parts[-len(parts) :] == parts
+
+
+def _known(name: str, where: str) -> str:
+    kinds = [str(kind) for kind in FindingKind]
+    if name in kinds or name in CAUSES[1:]:
+        return name
+    finer = sorted(set(CAUSES[1:]) - set(kinds))
+    raise LaunchError(
+        f"{where} names no kind of finding; the kinds are {', '.join(kinds)}, and the finer ones {', '.join(finer)}"
+    )
+
+
+def _comments(entry: Entry) -> Iterator[tuple[str, str, int]]:
+    """Name, file and line of what `// workbench: allow race` says, on the line or alone on the line above.
+
+    Raises ``LaunchError``.
+    """
+    places = {i.location.file for i in entry.instructions} | {
+        caller.file for i in entry.instructions for caller in i.location.inlined_at
+    }
+    for file in sorted(places):
+        if is_of_cuda(file):
+            continue
+        text = text_of(file, entry.program.sources)
+        for number, line in enumerate(text.splitlines() if _MARK in text else (), 1):
+            if _MARK not in line or not (match := _COMMENT.match(line)):
+                continue
+            alone = not match["before"].strip()
+            for name in re.split(r"[,\s]+", match["names"].strip(", ")):
+                known = _known(name, f"{Path(file).name}:{number}: the comment `workbench: allow {name}`")
+                yield known, file, number + alone
+
+
+# ----------------------------------------------------------------------------------------------------------- the launch
 
 _UNLIMITED = 2**63
 _MOST_THREADS = 256

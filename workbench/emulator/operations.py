@@ -1,15 +1,81 @@
-"""The engine's list of operations, and whether operands have the form that a signature asks for."""
+"""The operations of the engine, and how the instructions of PTX are brought to them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from . import _engine, ptx
+from .memory import FIELDS
 
-__all__ = ["Letter", "letters_of", "listed_name", "match", "operations", "special_registers"]
+__all__ = [
+    "Letter",
+    "edit_steps",
+    "letters_of",
+    "listed_name",
+    "lowered",
+    "match",
+    "normalise",
+    "operations",
+    "result_type",
+    "special_registers",
+]
+
+# -------------------------------------------------------------------------------- opcodes under the names of the engine
+
+_ORDERS = {"weak": 0, "volatile": 1, "mmio": 1, "relaxed": 1, "acquire": 2, "release": 3, "acq_rel": 4, "sc": 5}
+_SCOPES = {"cta": 1 << 3, "cluster": 2 << 3, "gpu": 3 << 3, "sys": 4 << 3}
+_MEMBAR_SCOPES = {"cta": "cta", "gl": "gpu", "sys": "sys"}
+_READ_ONLY_CACHE = 1 << 7
+_WITH_ORDER = {"ld", "ldu", "st", "atom", "red", "mbarrier", "fence"}
+_HINTS = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
+_VECTORS = {"v2", "v4", "v8"}
+_CACHE_OPERATIONS = {"prefetch", "prefetchu", "applypriority", "discard"}  # of these, a hint is the operation itself
+
+
+def _is_hint(part: str, opcode: str) -> bool:
+    """Whether a part of an opcode only says what caches should do."""
+    if part in _HINTS:
+        return not (part in ("ca", "cg") and opcode.startswith("cp.async."))
+    return part.startswith(("L1::", "L2::")) and opcode.partition(".")[0] not in _CACHE_OPERATIONS
+
+
+@lru_cache(maxsize=8192)
+def normalise(opcode: str) -> tuple[str, int, bool]:
+    """Canonical name of an opcode, its order and scope as flags, and whether its last operand is a cache policy."""
+    parts = opcode.split(".")
+    base = parts[0]
+    policy = "L2::cache_hint" in parts
+    if base == "membar" and parts[-1] in _MEMBAR_SCOPES and len(parts) == 2:
+        return "fence", _ORDERS["sc"] | _SCOPES[_MEMBAR_SCOPES[parts[1]]], False
+    flags = 0
+    kept = []
+    for part in parts:
+        if base in _WITH_ORDER and (part in _ORDERS or part in _SCOPES):
+            flags |= _ORDERS.get(part, 0) | _SCOPES.get(part, 0)
+        elif base == "ld" and part == "nc":
+            flags |= _READ_ONLY_CACHE
+        elif not _is_hint(part, opcode):
+            kept.append(part.removesuffix("::cta").removesuffix("::entry").removesuffix("::func"))
+    if base in ("fence", "membar"):
+        for special in ("proxy", "mbarrier_init"):
+            if kept[1:2] == [special]:
+                return f"fence.{special}", flags, False
+        return "fence", flags, False
+    if base == "ldu":
+        kept[0] = "ld"
+    if base == "mad" and kept[-1] in ("f32", "f64"):
+        kept[0] = "fma"
+    if base in ("atom", "red") and "global" not in kept and not _VECTORS.isdisjoint(kept):
+        kept.insert(1, "global")  # the only space that a generic address may mean here
+    if base in ("min", "max") and kept[-1] == "relu":  # as CUDA's headers write it
+        kept.insert(1, kept.pop())
+    return ".".join(kept), flags, policy
+
+
+# ----------------------------------------------------------------------------------------- the operations of the engine
 
 
 class Letter(NamedTuple):
@@ -100,3 +166,153 @@ def match(operands: Sequence[ptx.Operand], letters: Sequence[Letter]) -> list[pt
         if rest is not None:
             return [None, *rest]
     return None
+
+
+# ------------------------------------------------------------------- instructions that are two or three of the engine's
+# Such as ``cvt.rn.sat.f32.s32``, which converts and then clamps. Each step takes the result of the one before it; the
+# steps are exact, or the last that rounds is the only one, so that the result is the instruction's own.
+
+_ROUNDINGS = frozenset({"rn", "rz", "rm", "rp"})
+_INTEGRAL = frozenset({"rni", "rzi", "rmi", "rpi"})
+_MANTISSA_BITS = {"bf16": 7, "f16": 10, "f32": 23, "f64": 52}
+_CLAMPED = {
+    "f32": ("cvt.sat.f32.f32",),
+    "f64": ("cvt.sat.f64.f64",),
+    "f16": ("cvt.sat.f32.f16", "cvt.rn.f16.f32"),
+}
+_TO_HALF = {"f16": "cvt.rn.f16.f32", "bf16": "cvt.rn.bf16.f32"}
+
+
+@lru_cache(maxsize=1024)
+def lowered(name: str) -> tuple[str, ...] | None:
+    """The engine's operations that make up one that it does not list, in order; None where none do."""
+    base, *parts = name.split(".")
+    if base == "pmevent":
+        return ("pmevent",)
+    if len(parts) < 2:
+        return None
+    *modifiers, to, source = parts
+    steps: tuple[str, ...] | None = None
+    if base == "cvt":
+        steps = _conversion(set(modifiers), to, source)
+    elif base == "set":
+        steps = _comparison(modifiers, to, source)
+    if steps is None or any(listed_name(step) is None for step in steps):
+        return None
+    return steps
+
+
+def _conversion(modifiers: set[str], to: str, source: str) -> tuple[str, ...] | None:
+    """Flushes what is subnormal, converts, clamps."""
+    if modifiers - _ROUNDINGS - _INTEGRAL - {"ftz", "sat"} or len(modifiers - {"ftz", "sat"}) > 1:
+        return None
+    if to == source and to in _TO_HALF and not modifiers - {"sat"}:
+        return _CLAMPED.get(to) if modifiers else ("mov.b16",)
+    before: tuple[str, ...] = ()
+    after = _CLAMPED.get(to, ()) if "sat" in modifiers else ()
+    if "sat" in modifiers and not after:
+        return None
+    kept = modifiers - {"sat"}
+    if "ftz" in modifiers:
+        if source == "f32" and to != "f32":
+            before, kept = ("cvt.ftz.f32.f32",), kept - {"ftz"}
+        elif source == "bf16" and to == "f32":
+            after, kept = ("cvt.ftz.f32.f32", *after), kept - {"ftz"}
+        elif source not in _MANTISSA_BITS:
+            kept -= {"ftz"}  # no integer becomes a subnormal number
+    if _MANTISSA_BITS.get(source, 64) <= _MANTISSA_BITS.get(to, 0):
+        kept -= _ROUNDINGS  # nothing to round
+    middle = ".".join(["cvt", *sorted(kept), to, source])
+    return (*before, middle, *after)
+
+
+def _comparison(modifiers: list[str], to: str, source: str) -> tuple[str, ...] | None:
+    """``set`` to a half, or of flushed halves: by way of 32 bits."""
+    if to in _TO_HALF:
+        return ".".join(["set", *modifiers, "f32", source]), _TO_HALF[to]
+    if to in ("u16", "s16"):
+        return ".".join(["set", *modifiers, "u32", source]), "cvt.u16.u32"
+    return None
+
+
+def result_type(name: str) -> str:
+    """The type of the register that takes a step's result."""
+    base, *parts = name.split(".")
+    return parts[-1] if base == "mov" else parts[-2]
+
+
+# ------------------------------------------------------------------------------------------------- edits of tensor maps
+# A map is edited by ordinary stores to its fields (``tensor_bytes.py``), copied by a word a lane, and handed on by a
+# fence; bulk copies read it as the async proxy, so that an edit without the proxy fence is found like any store.
+
+Step = tuple[str, tuple[ptx.Operand, ...], int]
+_LANE = ptx.Special("%laneid")
+
+
+def edit_steps(instruction: ptx.Instruction, scratch: Callable[[str], ptx.Register]) -> list[Step] | str:
+    """Operations, operands and flags in order, or what is wrong with the instruction."""
+    parts, operands = instruction.parts, instruction.operands
+    if parts[0] == "fence":
+        return _fence(instruction.opcode, operands)
+    if parts[1:2] == ("replace",):
+        return _replace(parts, operands, scratch)
+    if parts[1:2] != ("cp_fenceproxy",) or len(operands) != 3:
+        return "it knows tensormap.replace and tensormap.cp_fenceproxy"
+    return _copy(instruction.opcode, operands, scratch)
+
+
+def _fence(opcode: str, operands: tuple[ptx.Operand, ...] = ()) -> list[Step] | str:
+    flags = normalise(opcode)[1]
+    fence: Step = ("fence", (), flags & ~7 | 4)
+    if "acquire" not in opcode.split("."):
+        return [fence, ("fence.proxy", (), 0)]
+    if len(operands) != 2 or operands[1] != ptx.Immediate(128):
+        return "it has the address of a tensor map, and 128 bytes"
+    return [fence, ("fence.proxy.tensormap.acquire", operands[:1], 0)]
+
+
+def _replace(
+    parts: tuple[str, ...], operands: tuple[ptx.Operand, ...], scratch: Callable[[str], ptx.Register]
+) -> list[Step] | str:
+    field = next((part for part in parts if part in FIELDS), None)
+    if field is None:
+        return "it replaces no field of a tensor map"
+    first, step, kind = FIELDS[field]
+    place, *ordinal, value = operands
+    if not isinstance(place, ptx.Address) or len(ordinal) != (step > 0):
+        return f"it has an address, {'a dimension, ' if step else ''}and the value of {field}"
+    if ordinal:
+        if not isinstance(ordinal[0], ptx.Immediate) or not 0 <= ordinal[0].value < 5:
+            return "a dimension is a number from 0 to 4"
+        first += step * ordinal[0].value
+    space = next((f".{part.removesuffix('::cta')}" for part in parts if part in ("global", "shared::cta")), "")
+    steps: list[Step] = []
+    if field in ("rank", "global_dim"):
+        changed = scratch("b32")
+        steps.append(("add.u32", (changed, value, ptx.Immediate(1 if field == "rank" else -1)), 0))
+        value = changed
+    steps.append((f"st{space}.{kind}", (ptx.Address(place.base, place.offset + first), value), 0))
+    return steps
+
+
+def _copy(opcode: str, operands: tuple[ptx.Operand, ...], scratch: Callable[[str], ptx.Register]) -> list[Step] | str:
+    to, source, size = operands
+    if not isinstance(to, ptx.Address) or not isinstance(source, ptx.Address) or size != ptx.Immediate(128):
+        return "it copies 128 bytes from an address to another"
+    offset, wide, word = scratch("b32"), scratch("b64"), scratch("b32")
+    steps: list[Step] = [
+        ("mul.lo.u32", (offset, _LANE, ptx.Immediate(4)), 0),
+        ("cvt.u64.u32", (wide, offset), 0),
+    ]
+    places = []
+    for address in (source, to):
+        base = address.base
+        moved = scratch("b32" if isinstance(base, ptx.Register) and ptx.type_size(base.type) == 4 else "b64")
+        narrow = moved.type == "b32"
+        steps.append((f"add.u{32 if narrow else 64}", (moved, base, offset if narrow else wide), 0))
+        places.append(ptx.Address(moved, address.offset))
+    fence = _fence(opcode.replace("tensormap", "fence", 1))
+    if isinstance(fence, str):
+        return fence
+    steps += [("ld.shared.b32", (word, places[0]), 0), ("st.global.b32", (places[1], word), 0)]
+    return [*steps, *fence]

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from . import ptx
-from .allocation import Allocation
-from .arguments import ArgumentError, StructBytes
-from .memory import Memory
+from .launch_checks import ArgumentError, StructBytes
+from .memory import ELEMENT_TYPES, Allocation, Memory, PixelBox, TensorMap
 from .program import Entry
-from .tensor_map import ELEMENT_TYPES, PixelBox, TensorMap
 from .values import Array, Output, Strided, TensorMapOf, element_type_of, members, numpy_array
 
 __all__ = ["Arguments"]

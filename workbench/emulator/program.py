@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _engine, ptx
-from .allocation import Allocation
 from .architectures import DEFAULT, chosen
 from .decode import Layout, decode
 from .inline import function_addresses, inline_calls
-from .memory import Memory
+from .memory import Allocation, Memory
 from .source_lines import asm_at_its_first_line
 from .table import DecodedEntry
 

@@ -14,19 +14,17 @@ from os import PathLike
 from typing import Any
 
 from .architectures import ArchitectureError, architecture
-from .arguments import ArgumentError
-from .counters import Counters
 from .execution import Checks, execute
 from .explain.words import say_count
 from .fault import KernelFault
 from .findings import Finding, Severity
-from .launch_checks import Dimensions, LaunchError
+from .launch_checks import ArgumentError, Dimensions, LaunchError
 from .mangled import kernel_name_of, matches
 from .memory import Memory
 from .passing import Arguments
 from .program import Entry, Program
 from .source import kernel_name, load
-from .statistics import Statistics
+from .statistics import Counters, Statistics
 from .trace import Traced
 from .values import Argument, Array
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .arguments import ArgumentError
-from .tensor_map import PixelBox
+from .launch_checks import ArgumentError
+from .memory import PixelBox
 
 __all__ = [
     "Argument",

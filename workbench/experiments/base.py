@@ -13,7 +13,7 @@ from ..model.results import SCHEMA_VERSION, DeviceInfo, Environment, Measurement
 from ..model.stage import Stage
 
 Counts = Mapping[str, int]
-"""What is known of a launch in the emulator, in whole numbers: its counters (`workbench.emulator.counters` has their
+"""What is known of a launch in the emulator, in whole numbers: its counters (`workbench.emulator.statistics` has their
 names); `fma_lanes`, multiply-adds of single threads; `blocks` of the grid; `block_warps`; `resident_blocks` a
 multiprocessor and `multiprocessors`; `flops` of the problem; and what the experiment counts by itself."""
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from ..catalogue import registry
 from ..devices.emulated import EmulatedDevice
-from ..emulator.counters import Counts
-from ..emulator.profile import KINDS, Line, Profile, profile
 from ..emulator.ptx import SourceLocation
+from ..emulator.statistics import KINDS, Counts, Line, Profile, profile
 from ..harness import Case
 from ..model.operation import Operation
 from ..model.origin import SOURCES

@@ -21,8 +21,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..emulator.headers import header_folder, standard_headers
 from ..emulator.host_code.stubs import header_of
+from ..emulator.source_lines import header_folder, standard_headers
 from ..model.errors import WorkbenchError
 from ..model.origin import SOURCES
 from ..model.problem import Problem

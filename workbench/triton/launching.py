@@ -24,7 +24,7 @@ from ..emulator import (
     TensorMap,
     execute,
 )
-from ..emulator.tensor_map import ELEMENT_TYPES
+from ..emulator.memory import ELEMENT_TYPES
 from .arrays import Placed, Placement
 from .target import Target, registers_of_cubin
 from .wording import in_python

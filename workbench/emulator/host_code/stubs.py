@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..headers import MATHEMATICAL
+from ..source_lines import MATHEMATICAL
 from .torch_header import TORCH
 
 __all__ = [

@@ -9,7 +9,6 @@ lines take well under a second.
 """
 
 from .parser import Module, parse
-from .reader import source_files
 from .tree import (
     Address,
     Function,
@@ -30,6 +29,7 @@ from .tree import (
     Variable,
     Vector,
     readable_symbol,
+    source_files,
     type_size,
 )
 

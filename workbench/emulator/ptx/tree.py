@@ -1,13 +1,16 @@
-"""The tree of a PTX module: entries, instructions and operands."""
+"""The tree of a PTX module: entries, instructions and operands; and the reader of its text."""
 
 from __future__ import annotations
 
 import math
 import re
 import struct
+from bisect import bisect_right
+from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NoReturn
 
 
 class PtxSyntaxError(ValueError):
@@ -277,3 +280,283 @@ def _source_names(name: str, position: int) -> list[str]:
         found.append(match[2][:length])
         position = match.start(2) + length
     return found
+
+
+# ----------------------------------------------------------------------------------------------- the reader of its text
+
+_COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_SPACE = re.compile(r"\s*")
+
+_LOC = re.compile(
+    r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)"
+    r"(?:\s*,\s*function_name\s+([\w$]+)(?:\s*\+\s*(\d+))?)?"
+    r"(?:\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?[^\n]*"
+)
+
+_FILE = re.compile(r'^[ \t]*\.file\s+(\d+)\s+"([^"\n]*)"', re.MULTILINE)
+_BEYOND_ASCII = re.compile(r"(?:\\[2-3][0-7]{2})+")  # bytes of UTF-8
+_DEBUG_STRINGS = re.compile(r"\.section\s+\.debug_str\s*\{(.*?)\}", re.DOTALL)
+_FIRST_OF_A_NUMBER = frozenset("+-.0123456789")
+_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?")
+_FLOAT_BITS = re.compile(r"([+-]?)0([fFdD])([0-9a-fA-F]+)")
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?")
+_TERM = re.compile(r"\s*([+-]?)\s*([+-]?)\s*(\w+)\s*")
+TYPED_NAME = re.compile(r"((?:\.\w+(?:\s+\d+)?\s+|\.attribute\s*\([^)]*\)\s*)*)(.*)", re.DOTALL)
+_ATTRIBUTE = re.compile(r"\.(\w+)(?:\s+(\d+))?")
+
+_DECLARATION = re.compile(
+    r"((?:\.(?:extern|visible|weak|common)\s+)*)\.(shared|global|const|local|param)(?:::\w+)?\s+(.*)", re.DOTALL
+)
+
+_DECLARATOR = re.compile(r"([\w$%]+)\s*((?:\[[^\]]*\]\s*)*)(?:=\s*(.*))?", re.DOTALL)
+_PARAMETER = re.compile(r"\.(?:param|reg)\s+((?:\.\w+(?:\s+\d+)?\s+)*)([\w$%]+)\s*((?:\[[^\]]*\]\s*)*)\Z")
+_ELEMENT_SYMBOL = re.compile(r"(?:generic\s*\(\s*([\w$]+)\s*\)|([A-Za-z_$][\w$]*))\s*(.*)")
+_MOST_ELEMENTS = 1 << 32
+_MOST_OFFSET = 1 << 48
+_MOST_DIGITS = 64
+
+
+def source_files(text: str) -> dict[int, str]:
+    """The paths of ``.file`` directives by their numbers."""
+    return {int(number): _BEYOND_ASCII.sub(_from_octal, path) for number, path in _FILE.findall(text)}
+
+
+def _from_octal(match: re.Match[str]) -> str:
+    return bytes(int(digits, 8) for digits in match[0].split("\\")[1:]).decode(errors="replace")
+
+
+class Reader:
+    """The text of a module and how far it has been read; every error carries the line of the PTX text."""
+
+    def __init__(self, text: str, source_name: str | None) -> None:
+        self.text = _COMMENT.sub(_blank_comment, text)
+        self.source_name = source_name
+        self.line_starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+        self.files = source_files(self.text)
+        self.places: dict[tuple[int, int, int], SourceLocation] = {}
+        self.position = 0
+
+    def at(self, position: int) -> Reader:
+        """A reader of the same text that stands at another place and knows no ``.loc`` yet."""
+        assert self.debug_strings is not None  # found once for all
+        other = copy(self)
+        other.position, other.places = position, {}
+        return other
+
+    @cached_property
+    def debug_strings(self) -> dict[tuple[str, int], str]:
+        return _debug_strings(self.text)
+
+    def fail(self, message: str) -> NoReturn:
+        raise PtxSyntaxError(message, self.line())
+
+    def line(self) -> int:
+        return bisect_right(self.line_starts, self.position)
+
+    def skip_space(self) -> None:
+        match = _SPACE.match(self.text, self.position)
+        assert match
+        self.position = match.end()
+
+    def skip_line(self) -> str:
+        """The rest of the line."""
+        start, stop = self.position, self.text.find("\n", self.position)
+        self.position = len(self.text) if stop < 0 else stop
+        return self.text[start : self.position]
+
+    def statement(self) -> str:
+        """The text up to the next semicolon, which is passed over by ``next_statement``."""
+        stop = self.text.find(";", self.position)
+        if stop < 0:
+            self.fail(f"the statement {self.text[self.position :].splitlines()[0]!r} has no semicolon")
+        return self.text[self.position : stop]
+
+    def location(self) -> SourceLocation | None:
+        """Reads ``.loc``. None for line 0, with which the compiler says that it has no line."""
+        match = _LOC.match(self.text, self.position)
+        if not match:
+            self.fail(f"{self.skip_line()!r} is not a .loc directive")
+        self.position = match.end()
+        file, line, column = int(match[1]), int(match[2]), int(match[3])
+        if line == 0:
+            return None
+        callers: tuple[SourceLocation, ...] = ()
+        place = None
+        if match[6]:
+            place = int(match[6]), int(match[7]), int(match[8])
+            caller = self.places.get(place) or SourceLocation(self.file_name(place[0]), place[1], place[2])
+            callers = (SourceLocation(caller.file, caller.line, caller.column, (), caller.function), *caller.inlined_at)
+        function = self.debug_strings.get((match[4], int(match[5] or 0))) if match[4] else None
+        found = SourceLocation(self.file_name(file), line, column, callers, function)
+        if place != (file, line, column):  # a call within a macro has the place of its caller
+            self.places[file, line, column] = found
+        return found
+
+    def file_name(self, number: int) -> str:
+        return self.files.get(number) or self.source_name or f"<file {number}>"
+
+    def declaration(self, statement: str) -> list[Variable]:
+        match = _DECLARATION.fullmatch(statement.strip())
+        if not match:
+            self.fail(f"{statement.strip().splitlines()[0]!r} is not a declaration known here")
+        typed = TYPED_NAME.fullmatch(match[3])
+        assert typed
+        type_name, align, attributes = self.type_and_alignment(typed[1])
+        lanes = 4 if "v4" in attributes else 2 if "v2" in attributes else 1
+        declarators = [typed[2]] if "=" in typed[2] else typed[2].split(",")
+        variables = []
+        for declarator in declarators:
+            parts = _DECLARATOR.fullmatch(declarator.strip())
+            if not parts:
+                self.fail(f"{declarator.strip()!r} is not a variable's name")
+            count = self.array_length(parts[2])
+            initial: bytes | None = None
+            relocations: tuple[tuple[int, str, int, int], ...] = ()
+            if parts[3] is not None:
+                initial, relocations, given = self.initialiser(parts[3], type_name)
+                count = count or given
+                if given > count * lanes:
+                    self.fail(f"{parts[1]} has {count * lanes} elements and {given} initial values")
+                initial = initial.ljust((count or 0) * type_size(type_name) * lanes, b"\0")
+            size = type_size(type_name) * lanes * (1 if count is None else count)
+            variables.append(
+                Variable(
+                    parts[1],
+                    match[2],
+                    type_name,
+                    align or type_size(type_name) * lanes,
+                    size,
+                    "extern" in match[1],
+                    initial,
+                    relocations,
+                )
+            )
+        return variables
+
+    def type_and_alignment(self, text: str) -> tuple[str, int, set[str]]:
+        """Type, alignment in bytes (0: none given) and all attributes of ``.align 4 .b8`` or ``.u64 .ptr``."""
+        type_name, align, words = "", 0, set()
+        for word, number in _ATTRIBUTE.findall(text):
+            if word == "align" and "ptr" not in words:
+                align = int(number) if 0 < len(number) < 10 else 0
+                if not align or align & (align - 1):
+                    self.fail(f"an alignment is a power of two, not {number or 'nothing'}")
+            words.add(word)
+            if not type_name:
+                try:
+                    type_size(word)
+                    type_name = word
+                except ValueError:
+                    if word in ("texref", "samplerref", "surfref"):
+                        type_name = "b64"
+        if not type_name:
+            self.fail(f"no type is given in {text.strip()!r}")
+        return type_name, align, words
+
+    def array_length(self, text: str) -> int | None:
+        """Elements of ``[2][3]``, 0 for ``[]``, None when there is no bracket."""
+        lengths = re.findall(r"\[\s*(\w*)\s*\]", text)
+        if not lengths:
+            return None
+        count = 1
+        for length in lengths:
+            number = number_of(length) if length else Immediate(0)
+            if number is None or number.width or not 0 <= number.value < _MOST_ELEMENTS:
+                self.fail(f"an array does not have {length} elements")
+            count *= number.value
+        if count >= _MOST_ELEMENTS:
+            self.fail(f"an array does not have {count} elements")
+        return count
+
+    def initialiser(self, text: str, type_name: str) -> tuple[bytes, tuple[tuple[int, str, int, int], ...], int]:
+        """Bytes, relocations and number of elements of ``{1, 0f3F800000, generic(table)+8}`` or of one such element."""
+        size, relocations = type_size(type_name), []
+        elements = [element for element in re.sub(r"[{}]", "", text).split(",") if element.strip()]
+        data = bytearray()
+        for element in elements:
+            element = element.strip()
+            if (number := number_of(element)) is not None:
+                data += number.bits(type_name).to_bytes(size, "little")
+                continue
+            symbol = _ELEMENT_SYMBOL.fullmatch(element)
+            if not symbol:
+                self.fail(f"{element!r} is not an initial value known here")
+            if size not in (4, 8):
+                self.fail(f"an address does not fit into {type_name}")
+            relocations.append((len(data), symbol[1] or symbol[2], self.sum(symbol[3]), size))
+            data += bytes(size)
+        return bytes(data), tuple(relocations), len(elements)
+
+    def parameters(self, text: str | None) -> tuple[Parameter, ...]:
+        parameters: list[Parameter] = []
+        offset = 0
+        for declaration in (text or "").split(","):
+            if not declaration.strip():
+                continue
+            match = _PARAMETER.match(declaration.strip())
+            if not match:
+                self.fail(f"{declaration.strip()!r} is not a parameter")
+            type_name, align, _ = self.type_and_alignment(match[1])
+            count = self.array_length(match[3])
+            size = type_size(type_name) * (1 if count is None else count)
+            align = align or type_size(type_name)
+            offset = -(-offset // align) * align
+            parameters.append(Parameter(match[2], size, align, type_name, offset))
+            offset += size
+        return tuple(parameters)
+
+    def sum(self, text: str) -> int:
+        """The value of ``+4``, ``+-1024`` or ``+8+16``."""
+        total, position = 0, 0
+        while position < len(text):
+            match = _TERM.match(text, position)
+            number = number_of(match[3]) if match else None
+            if match is None or number is None or number.width:
+                self.fail(f"{text!r} is not an offset in bytes")
+            negative = (match[1] == "-") != (match[2] == "-")
+            total += -number.value if negative else number.value
+            position = match.end()
+        if abs(total) > _MOST_OFFSET:
+            self.fail(f"{text!r} is too large for an offset in bytes")
+        return total
+
+
+def _blank_comment(match: re.Match[str]) -> str:
+    text = match[0]
+    return text if text.startswith('"') else "\n" * text.count("\n")
+
+
+def _debug_strings(text: str) -> dict[tuple[str, int], str]:
+    """Names in ``.debug_str`` by label and offset. A label's bytes may hold several strings, each ended by a zero."""
+    names: dict[tuple[str, int], str] = {}
+    for section in _DEBUG_STRINGS.findall(text):
+        for label, listing in re.findall(r"([\w$]+)\s*:((?:\s*\.b8[^\n]*)*)", section):
+            data = bytes(int(number) & 255 for number in re.findall(r"(?<![\w$.])-?\d+", listing))
+            start = 0
+            for string in data.split(b"\0"):
+                if string:
+                    names[label, start] = readable_symbol(string.decode("utf-8", "replace"))
+                start += len(string) + 1
+    return names
+
+
+def number_of(text: str) -> Immediate | None:
+    """The literal that the text is, or None when it is none."""
+    if text[:1] not in _FIRST_OF_A_NUMBER or len(text) > _MOST_DIGITS:
+        return None
+    if _INTEGER.fullmatch(text):
+        digits = text.rstrip("uU").lstrip("+-")
+        octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
+        if octal and ("8" in digits or "9" in digits):
+            return None
+        value = int(digits, 8 if octal else 0)
+        return Immediate(-value if text[0] == "-" else value)
+    if match := _FLOAT_BITS.fullmatch(text):
+        width = 32 if match[2] in "fF" else 64
+        if len(match[3]) * 4 != width:
+            return None
+        bits = int(match[3], 16)
+        return Immediate(bits ^ (1 << (width - 1)) if match[1] == "-" else bits, width)
+    if _DECIMAL.fullmatch(text):
+        return Immediate(int.from_bytes(struct.pack("<d", float(text)), "little"), 64)
+    return None
