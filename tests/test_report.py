@@ -7,11 +7,13 @@ import itertools
 import math
 import re
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from pandas import DataFrame
 from synthetic import MISMATCH, emulated_run, environment, stage, timed_run, verification
 
 from workbench.catalogue import registry
@@ -29,7 +31,7 @@ from workbench.model.results import (
 )
 from workbench.records import environment as environment_module
 from workbench.records import store
-from workbench.report import derived, plots
+from workbench.report import derived, frame, plots
 from workbench.report import pages as report
 
 
@@ -38,6 +40,11 @@ def _write(tmp_path: Path, *runs: tuple[str, Run]) -> dict[str, str]:
     for folder, run in runs:
         store.Folder(tmp_path / folder).save(run)
     return {str(p.relative_to(tmp_path)): p.read_text() for p in report.write(tmp_path) if p.suffix == ".md"}
+
+
+def _times(run: Run, operation: str, runs: Sequence[Run] = ()) -> DataFrame:
+    """What was timed of an operation in a run."""
+    return frame.table([(s, run) for s in run.stages], registry.tree(operation), runs=runs)
 
 
 def _row(page: str, heading: str, first: str) -> list[str]:
@@ -160,9 +167,10 @@ def test_a_branch_is_compared_with_its_parent_and_not_with_the_stage_before_it()
     for s, microseconds in zip(run.stages, (32.0, 16.0, 8.0, 1.0, 2.0, 4.0, 1.0), strict=True):
         for m in s.measurements:
             m.timing.cold_us = [microseconds]
-    (first, *_) = derived.ladders([(s, run) for s in run.stages], registry.tree("matvec"))
-    assert {r.stage: r.gain for r in first.rungs} == {
-        "naive": None,
+    _, rows = next(frame.ladders(_times(run, "matvec")))
+    stages = frame.only(rows, frame.STAGE)
+    assert dict(zip(stages.stage, stages.gain.fillna(0), strict=True)) == {
+        "naive": 0,
         "warp_parallel": 2.0,
         "vectorized": 2.0,
         "split_k": 8.0,
@@ -263,24 +271,22 @@ def test_a_baseline_with_a_wrong_result_is_a_warning(tmp_path: Path) -> None:
 def test_the_heat_map_has_the_share_of_every_stage_on_every_problem() -> None:
     run = _with_peers()
     run.stages[1].measurements = []
-    ladders = derived.ladders([(s, run) for s in run.stages], registry.tree("vector_add"), runs=[run])
-    figure = plots.heat_map(ladders)
+    figure = plots.heat_map(_times(run, "vector_add", runs=[run]))
     assert figure is not None
     (axes,) = figure.axes
     columns = [label.get_text() for label in axes.get_xticklabels()]
     shown = {columns[int(t.get_position()[0])]: t.get_text() for t in axes.texts}
     assert shown == {"naive": "19", "grid_stride": "75", "Triton": "67"}
-    for ladder in ladders:
-        for rung in (*ladder.rungs, *ladder.peers):
-            rung.measurement.baselines.clear()
-    assert plots.heat_map(ladders) is None
+    for measured in (*run.stages, *run.peers):
+        for m in measured.measurements:
+            m.baselines.clear()
+    assert plots.heat_map(_times(run, "vector_add", runs=[run])) is None
 
 
 def test_the_ladder_shows_tracks_and_branches() -> None:
     run = timed_run("gemm")
     tree = registry.tree("gemm")
-    ladders = derived.ladders([(s, run) for s in run.stages], tree)[:1]
-    axes = plots.ladder(ladders, derived.TFLOPS).axes[0]
+    axes = plots.ladder(_times(run, "gemm"), derived.TFLOPS).axes[0]
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names[:-1] == [place.shown(name) for name, place in tree.items()]
     between = [line.get_ydata()[0] for line in axes.lines if line.get_gid() == "between tracks"]
@@ -290,8 +296,9 @@ def test_the_ladder_shows_tracks_and_branches() -> None:
 @pytest.mark.parametrize("share", [0.5, 0.7, 0.76, 0.8, 0.99])
 def test_no_number_of_the_ladder_stands_on_the_limit(share: float) -> None:
     run = _run_with({"naive": 2.0 / share}, 3.0, {})  # the limit is 2 µs
-    ladders = derived.ladders([(s, run) for s in run.stages], {}) * 2  # panels as narrow as they get
-    figure = plots.ladder(ladders, derived.GBPS)
+    for s in run.stages:  # two panels are as narrow as they get
+        s.measurements += [dataclasses.replace(m, label="the same again") for m in s.measurements]
+    figure = plots.ladder(_times(run, "vector_add"), derived.GBPS)
     figure.draw_without_rendering()
     axes = figure.axes[0]
     (limit, _) = axes.transData.transform((6000, 0))
@@ -310,13 +317,12 @@ def test_no_point_of_the_roofline_covers_another_and_none_comes_nearer_to_a_roof
 
 def test_the_spread_shows_every_sample_in_its_row() -> None:
     run = timed_run("vector_add")
-    ladders = derived.ladders([(s, run) for s in run.stages], registry.tree("vector_add"))
-    axes = plots.spread(ladders).axes[0]
+    axes = plots.spread(_times(run, "vector_add")).axes[0]
     shown = {name.get_text(): [] for name in axes.get_yticklabels()}
     for line in axes.lines:
         if line.get_marker() == "|":
             shown[list(shown)[int(line.get_ydata()[0])]] += list(line.get_xdata())
-    naive = ladders[0].rungs[0].measurement.timing.cold_us
+    naive = run.stages[0].measurements[0].timing.cold_us
     limit = axes.get_xlim()[1] / 1.05
     expected = [min(max(100 * (us / derived.median(naive) - 1), -limit), limit) for us in naive]
     assert shown["naive"] == pytest.approx(expected)
@@ -587,7 +593,7 @@ def test_a_type_of_8_bits_has_a_roofline() -> None:
     run = timed_run("vector_add")
     for result in run.stages:
         result.measurements = [dataclasses.replace(m, dtype="e4m3") for m in result.measurements]
-    ladders = derived.ladders([(s, run) for s in run.stages], registry.tree("vector_add"))
+    times = _times(run, "vector_add")
     peaks = {"peak_flops": {"e4m3": 2e15}, "peak_bytes_per_s": 4e12}
-    assert plots.roofline(ladders, dataclasses.replace(run.device, **peaks)) is not None
-    assert plots.roofline(ladders, dataclasses.replace(run.device, **{**peaks, "peak_flops": {"fp32": 1e15}})) is None
+    assert plots.roofline(times, dataclasses.replace(run.device, **peaks)) is not None
+    assert plots.roofline(times, dataclasses.replace(run.device, **{**peaks, "peak_flops": {"fp32": 1e15}})) is None

@@ -87,14 +87,14 @@ def _best(operation: str) -> str:
 def chart() -> bytes:
     """Throughput of every stage of GEMM on one problem, from the committed report."""
     from workbench.records import store
-    from workbench.report import derived, plots
+    from workbench.report import frame, plots
 
     runs, places = store.load(ROOT / "reports/nvidia-h200"), list(registry.tree("gemm"))
     entries = [(stage, run) for stage, run in store.current(runs) if stage.operation == "gemm"]
     entries.sort(key=lambda entry: places.index(entry[0].stage))
-    ladders = {x.label: x for x in derived.ladders(entries, registry.tree("gemm"), runs=runs)}
+    times = frame.table(entries, registry.tree("gemm"), runs=runs)
     with tempfile.TemporaryDirectory() as folder:
-        figure = plots.ladder([ladders[CHARTED]], registry.operations()["gemm"].metric)
+        figure = plots.ladder(times[times.label == CHARTED], registry.operations()["gemm"].metric)
         return plots.save(figure, Path(folder) / "chart.png").read_bytes()
 
 

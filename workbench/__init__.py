@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from .model.short import simple_operation
     from .model.stage import Stage
     from .model.tensor_map import Im2col, TensorMap
+    from .report.frame import results
     from .run.api import Outcome, bench, verify
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "run.api": ("Outcome", "bench", "verify"),
+    "report.frame": ("results",),
     "judge.bounds": ("aligned_magnitudes", "dot_products"),
     "devices": ("DeviceUnavailable",),
     "measure.baselines.on_cpu": ("baseline_error",),
@@ -82,6 +84,7 @@ __all__ = [
     "dtype_of",
     "extents",
     "operations",
+    "results",
     "simple_operation",
     "verify",
 ]

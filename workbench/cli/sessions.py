@@ -23,7 +23,7 @@ from ..model.results import Run, Verdict
 from ..model.stage import Stage
 from ..records import environment, store
 from ..records.store import Folder, slug
-from ..report import derived, freshness, sarif
+from ..report import derived, frame, freshness, sarif
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed
 from ..report.judged import of_run
@@ -240,12 +240,12 @@ def show_timing(run: Run, metrics: dict[str, str]) -> None:
     for operation in dict.fromkeys(s.operation for s in run.stages):
         metric = metrics.get(operation, derived.TFLOPS)
         stages = [s for s in run.stages if s.operation == operation]
-        for ladder in derived.ladders([(s, run) for s in stages], registry.tree(operation), runs=[run]):
-            out.print(f"\n{operation} {ladder.label}")
-            headers, rows = timing_cells(ladder, metric)
-            out.print(table(headers, rows, headers[1:]))
-            for timing, _ in ladder.host:
-                out.print(f"{timing.name} on the CPU: {derived.duration(derived.median(timing.samples_us))}")
+        for label, rows in frame.of_operation(run, operation):
+            out.print(f"\n{operation} {label}")
+            headers, cells = timing_cells(rows, metric)
+            out.print(table(headers, cells, headers[1:]))
+            for row in frame.only(rows, frame.HOST).itertuples():
+                out.print(f"{row.stage} on the CPU: {derived.duration(row.time_us)}")
         for s in stages:
             for label, reason in s.untimed.items():
                 out.print(f"{s.operation}:{s.stage} not timed on {label}: {reason}", soft_wrap=True)

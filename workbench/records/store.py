@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import re
 import weakref
@@ -22,7 +23,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from ..catalogue import registry
+from ..model import compact
 from ..model.errors import WorkbenchError, file_in, inside
+from ..model.problem import ProblemError
 from ..model.results import DeviceInfo, HostTiming, PeerResult, ResultsError, Run, Runs, StageResult
 from . import environment
 
@@ -82,6 +86,60 @@ def _loaded(path: Path) -> list[Run]:
             f"{error}; it was left as it is: bring it back (git checkout -- {path}, where git has it) or put it aside "
             f"(mv {path} {path}.damaged), and repeat the command"
         ) from None
+
+
+def everything(where: Path) -> list[Run]:
+    """The runs in a file of results, or in every file below a folder that holds measurements of stages: of runs, of
+    experiments (an operation each, a stage each series), and of benchmarks that time stages.
+
+    Raises ResultsError where there are none, or for a damaged file.
+    """
+    if not where.is_dir():
+        return read(str(where))
+    files = (path for path in sorted(where.rglob("*.json*")) if path.name != AGREEMENT)
+    found = [run for path in files for run in _published(path)]
+    if not found:
+        raise ResultsError(f"there are no results in {where}; make some with: workbench run --output {where}")
+    return found
+
+
+def _published(path: Path) -> list[Run]:
+    """The runs in a file of any kind; none where it holds no measurements of stages."""
+    try:
+        text = compact.read_text(path) if path.suffix in (".json", compact.COMPRESSED) else ""
+        if '"verification"' not in text and '"measurement"' not in text:
+            return []
+        data = json.loads(text)
+    except ValueError as error:
+        raise ResultsError(f"{path} is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        return []
+    if "runs" in data or "stages" in data:
+        return Runs.parse(text, str(path)).runs
+    made = {name: data[name] for name in ("device", "environment")} if "environment" in data else {}
+    if made and "points" in data:
+        points = [(data["name"], p["series"] or data["name"], p["timed"], p["verification"]) for p in data["points"]]
+    elif made and "rows" in data:
+        passed = {"verdict": "pass", "seed": 0}
+        points = [
+            (_operation(r["stage"], r["problem"]), r["stage"], r.get("measurement"), passed) for r in data["rows"]
+        ]
+    else:
+        return []
+    keys = ("operation", "stage", "measurements", "verification")
+    blank = {"idea": "", "source": "", "source_sha256": ""}
+    stages = [blank | dict(zip(keys, (o, s, [m] if m else [], v), strict=True)) for o, s, m, v in points]
+    whole = {**made, "seed": data.get("seed", 0), "examples": data.get("examples", 0), "stages": stages, "schema": 1}
+    return [Run.parse(json.dumps(whole), str(path))]
+
+
+def _operation(stage: str, problem: str) -> str:
+    """The operation that has the stage and takes the problem: benchmarks of products do not note it."""
+    for name, operation in registry.operations().items():
+        with contextlib.suppress(ProblemError):
+            if any(known.name == stage for known in operation.stages) and operation.problem.parse(problem):
+                return name
+    return "unknown"
 
 
 def _joined(parts: Iterable[list[Run]]) -> list[Run]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..model.results import Run
-from . import derived
+from . import derived, frame
 from .evidence import tiers
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Cells = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
 """Headers and rows of a table, as text."""
@@ -35,18 +39,18 @@ def verification_cells(run: Run) -> Cells:
     return headers, rows
 
 
-def timing_cells(ladder: derived.Ladder, metric: str) -> Cells:
+def timing_cells(rows: DataFrame, metric: str) -> Cells:
     """Headers, and one line a stage or other implementation that was timed on this problem."""
-    rows = [
+    cells = [
         (
-            rung.place.shown(rung.stage) if rung.place else rung.stage,
-            derived.duration(rung.cold_us),
-            derived.duration(rung.sustained_us) if rung.sustained_us else "-",
-            derived.three_digits(derived.throughput(rung.measurement, rung.cold_us, metric)),
-            derived.percent(derived.share_of_vendor(rung.measurement)),
-            derived.percent(derived.share_of_roofline(rung.measurement)),
-            f"{rung.gain:.2f}x" if rung.gain else "-",
+            row.shown,
+            derived.duration(row.time_us),
+            derived.duration(row.sustained_us),
+            derived.three_digits(getattr(row, frame.column(metric))),
+            derived.percent(row.of_vendor),
+            derived.percent(row.of_roofline),
+            derived.times(row.gain),
         )
-        for rung in (*ladder.rungs, *ladder.peers)
+        for row in frame.only(rows, frame.STAGE, frame.OTHER).itertuples()
     ]
-    return ("stage", "cold", "sustained", metric, "of vendor", "of roofline", "gain"), rows
+    return ("stage", "cold", "sustained", metric, "of vendor", "of roofline", "gain"), cells

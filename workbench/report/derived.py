@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 
 from ..model.dtypes import DTYPES
-from ..model.results import DeviceInfo, HostTiming, Measurement, Resources, Run, StageResult, Timing
-from ..model.stage import Place
+from ..model.results import DeviceInfo, HostTiming, Measurement, Resources, Timing
 
 TFLOPS, GBPS = "TFLOP/s", "GB/s"
 
@@ -95,7 +94,9 @@ def three_digits(value: float) -> str:
 
 
 def duration(microseconds: float) -> str:
-    """A time in the unit that suits it: `12.3 µs`, `4.56 ms`, `1.20 s`."""
+    """A time in the unit that suits it: `12.3 µs`, `4.56 ms`, `1.20 s`, or a dash for NaN."""
+    if math.isnan(microseconds):
+        return "-"
     for limit, scale, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms")):
         if microseconds < limit:
             return f"{three_digits(microseconds / scale)} {unit}"
@@ -104,33 +105,12 @@ def duration(microseconds: float) -> str:
 
 def percent(share: float | None) -> str:
     """A fraction as `87.5 %`, or a dash where there is none."""
-    return "-" if share is None else f"{100 * share:.1f} %"
+    return "-" if share is None or math.isnan(share) else f"{100 * share:.1f} %"
 
 
-@dataclass(frozen=True)
-class Rung:
-    """One stage, or another implementation, on one problem.
-
-    `gain` is the speed-up over its parent, or over the nearest of its ancestors that was timed on the problem in the
-    same run; `place` is where the stage stands in the tree, None for what is no stage that is declared.
-    """
-
-    stage: str
-    measurement: Measurement
-    run: Run
-    gain: float | None
-    place: Place | None = None
-
-    @property
-    def cold_us(self) -> float:
-        """Cold median."""
-        return median(self.measurement.timing.cold_us)
-
-    @property
-    def sustained_us(self) -> float | None:
-        """Sustained median, None where it was not measured."""
-        samples = self.measurement.timing.sustained_us
-        return median(samples) if samples else None
+def times(factor: float) -> str:
+    """A speed-up as `1.25x`, or a dash for NaN."""
+    return "-" if math.isnan(factor) else f"{factor:.2f}x"
 
 
 HELD_BACK = 0.95
@@ -154,65 +134,3 @@ def warnings(measured: Sequence[Measurement], device: DeviceInfo) -> list[str]:
     if (least := min(m.bytes for m in measured)) <= device.l2_bytes and any(m.timing.sustained_us for m in measured):
         found.append(f"{least / 1e6:,.1f} MB stay in the L2: sustained times say nothing about device memory")
     return found
-
-
-@dataclass
-class Ladder:
-    """All stages timed on one problem size, in ladder order, and the baselines (samples of all stages' runs pooled).
-
-    `peers` are other implementations, each timed interleaved with the vendor's library alone; `host` is of the CPU.
-    """
-
-    label: str
-    rungs: list[Rung] = field(default_factory=list)
-    baselines: dict[str, Timing] = field(default_factory=dict)
-    peers: list[Rung] = field(default_factory=list)
-    host: list[tuple[HostTiming, Run]] = field(default_factory=list)
-
-    @property
-    def best(self) -> Rung:
-        """The stage with the lowest cold median."""
-        return min(self.rungs, key=lambda r: r.cold_us)
-
-
-def ladders(
-    stages: Iterable[tuple[StageResult, Run]],
-    tree: Mapping[str, Place],
-    order: Sequence[str] = (),
-    runs: Sequence[Run] = (),
-) -> list[Ladder]:
-    """One ladder a problem label; `stages` are of one operation, in ladder order, and `tree` says where they stand.
-    Labels in `order` come first.
-
-    What else was timed is taken from the first of `runs` that has it.
-    """
-    stages = list(stages)
-    found: dict[str, Ladder] = {label: Ladder(label) for label in order}
-    for stage, run in stages:
-        for m in stage.measurements:
-            ladder = found.setdefault(m.label, Ladder(m.label))
-            ladder.rungs.append(Rung(stage.stage, m, run, None, tree.get(stage.stage)))
-            for b in m.baselines:
-                pooled = ladder.baselines.setdefault(b.name, Timing(b.name, []))
-                pooled.cold_us += b.cold_us
-                pooled.sustained_us += b.sustained_us
-    for ladder in found.values():
-        ladder.rungs = [replace(rung, gain=_gain_in_tree(rung, ladder.rungs, tree)) for rung in ladder.rungs]
-    operations = {stage.operation for stage, _ in stages}
-    for run in runs:
-        for peer in (p for p in run.peers if p.operation in operations):
-            for m in peer.measurements:
-                if m.label in found and all(p.stage != peer.name for p in found[m.label].peers):
-                    found[m.label].peers.append(Rung(peer.name, m, run, None))
-        for timing in (t for t in run.host if t.operation in operations and t.label in found):
-            if all(t.name != timing.name for t, _ in found[timing.label].host):
-                found[timing.label].host.append((timing, run))
-    return [ladder for ladder in found.values() if ladder.rungs]
-
-
-def _gain_in_tree(rung: Rung, rungs: Sequence[Rung], tree: Mapping[str, Place]) -> float | None:
-    timed = {other.stage: other for other in rungs if other.run is rung.run}
-    ancestor = rung.place.parent if rung.place else None
-    while ancestor is not None and ancestor not in timed:
-        ancestor = tree[ancestor].parent if ancestor in tree else None
-    return timed[ancestor].cold_us / rung.cold_us if ancestor is not None else None

@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 
 from ..model.results import Run, Verdict
 from ..records import store
-from . import derived, freshness, timeline
+from . import derived, frame, freshness, timeline
 from .derived import three_digits
 from .evidence import failed
 from .markdown import sentence
@@ -86,11 +86,10 @@ def _card(page: Page, number: int) -> str:
     lines = [f"{passed} of {len(page.entries)} stages passed"]
     if bad:
         lines.append(f"failed: {', '.join(s.stage for s in bad)}")
-    if best := best_of(page):
-        ladder, rung = best
-        speed = three_digits(derived.throughput(rung.measurement, rung.cold_us, page.metric))
-        beside = derived.beside_vendor(rung.measurement)
-        lines.append(f"{rung.stage}: {speed} {page.metric} ({ladder.label}){f', {beside}' if beside else ''}")
+    if (best := best_of(page)) is not None:
+        speed = three_digits(best[frame.column(page.metric)])
+        beside = derived.beside_vendor(best.measurement)
+        lines.append(f"{best.stage}: {speed} {page.metric} ({best.label}){f', {beside}' if beside else ''}")
     said = "".join(f"<p>{escape(line)}</p>" for line in lines)
     state = "fail" if bad else "pass"
     return f'<a class="card {state}" href="#operation-{number}"><h2>{escape(page.operation)}</h2>{said}</a>'
@@ -121,19 +120,14 @@ def _drawn(page: Page) -> dict[str, str]:
         return {}  # the page says so
 
     found: dict[str, Any] = {}
-    if page.ladders:
-        found |= {
-            "ladder": plots.ladder(page.ladders, page.metric),
-            "heat-map": plots.heat_map(page.ladders),
-            "roofline": plots.roofline(page.ladders, page.newest.device),
-            "spread": plots.spread(page.ladders),
-        }
+    if page.timed:
+        found |= plots.charts(page.times, page.metric, page.newest.device)
     found = {f"{page.operation}-{name}.png": figure for name, figure in found.items()}
     for s, _ in page.entries:
         failure = s.verification.failure
         if failure and failure.cells:
             found[picture_name(s)] = plots.wrong_elements(f"{s.operation}:{s.stage}", failure.cells)
-    return {name: inline(figure, name) for name, figure in found.items() if figure is not None}
+    return {name: inline(figure, name) for name, figure in found.items()}
 
 
 def _folded(parts: Sequence[str], drawn: Mapping[str, str]) -> list[str]:

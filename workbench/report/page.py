@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
+from typing import TYPE_CHECKING
 
 from ..catalogue import registry
 from ..model.results import AgreementRun, Run, StageResult
-from . import derived
+from . import derived, frame
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Entry = tuple[StageResult, Run]
 
@@ -18,14 +22,15 @@ GAIN = "the speed-up over its parent, or over the nearest ancestor timed on the 
 
 @dataclass(frozen=True)
 class Page:
-    """One operation on one device. `entries` are its stages in ladder order, each with the run it is from."""
+    """One operation on one device. `entries` are its stages in ladder order, each with the run it is from, and
+    `times` is the table of what was timed (`frame.table`)."""
 
     operation: str
     summary: str
     metric: str
     entries: list[Entry]
     runs: list[Run]
-    ladders: list[derived.Ladder]
+    times: DataFrame
     agreement: AgreementRun | None = None
 
     @classmethod
@@ -36,9 +41,8 @@ class Page:
         order = list(tree)
         entries = sorted(entries, key=lambda e: order.index(e[0].stage) if e[0].stage in order else len(order))
         labels = [p.label for p in operation.suite] if operation else []
-        ladders = derived.ladders(entries, tree, labels, runs)
-        others = [run for x in ladders for run in (*(p.run for p in x.peers), *(run for _, run in x.host))]
-        shown = [*(run for _, run in entries), *others]
+        times = frame.table(entries, tree, labels, runs)
+        shown = [*(run for _, run in entries), *frame.only(times, frame.OTHER, frame.HOST).run]
         used = [run for run in runs if any(r is run for r in shown)]
         return cls(
             name,
@@ -46,9 +50,14 @@ class Page:
             operation.metric if operation else derived.TFLOPS,
             entries,
             used,
-            ladders,
+            times,
             agreement,
         )
+
+    @property
+    def timed(self) -> bool:
+        """Whether something was."""
+        return bool(self.times.time_us.notna().any())
 
     @property
     def newest(self) -> Run:

@@ -11,24 +11,15 @@ from .page import Page
 
 def write_charts(page: Page, folder: Path) -> list[Path]:
     """The charts, where something was timed: ladder, heat map, roofline, spread of samples."""
-    if not page.ladders:
+    if not page.timed:
         return []
     try:
         from . import plots
     except ImportError:
         return []  # the page says so
 
-    charts = {
-        "ladder": plots.ladder(page.ladders, page.metric),
-        "heat-map": plots.heat_map(page.ladders),
-        "roofline": plots.roofline(page.ladders, page.newest.device),
-        "spread": plots.spread(page.ladders),
-    }
-    return [
-        plots.save(figure, file_in(folder, f"{page.operation}-{name}.png"))
-        for name, figure in charts.items()
-        if figure is not None
-    ]
+    charts = plots.charts(page.times, page.metric, page.newest.device)
+    return [plots.save(figure, file_in(folder, f"{page.operation}-{name}.png")) for name, figure in charts.items()]
 
 
 def write_pictures(page: Page, folder: Path) -> list[Path]:

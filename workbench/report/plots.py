@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -25,8 +25,14 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from ..model.results import CELL_CODES, DeviceInfo, WrongCells
-from . import derived
+from . import derived, frame
 from .history import Line
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+BARS = frame.STAGE, frame.LIBRARY, frame.OTHER
+"""What a chart shows of a problem."""
 
 NINTHS = len(CELL_CODES) // 2
 """Codes of cells with wrong elements, all of them written."""
@@ -76,30 +82,42 @@ def _figure(height: float) -> Figure:
     return figure
 
 
-def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
+def charts(times: DataFrame, metric: str, device: DeviceInfo) -> dict[str, Figure]:
+    """The charts of what was timed of an operation, by name: those that there is something to draw in."""
+    drawn = {
+        "ladder": ladder(times, metric),
+        "heat-map": heat_map(times),
+        "roofline": roofline(times, device),
+        "spread": spread(times),
+    }
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def ladder(times: DataFrame, metric: str) -> Figure:
     """Throughput of every stage and baseline, a panel a problem size, with the physical limit as a line.
 
     Branches are marked, and a thin line stands between two tracks."""
     with _style():
-        figure, panels = _panels(ladders, 0.22)
-        for axes, item in zip(panels, ladders, strict=True):
-            _panel(axes, item, metric, len(ladders) == 1)
+        figure, panels = _panels(times, 0.22)
+        for axes, (label, rows) in panels:
+            _panel(axes, label, rows, metric, len(panels) == 1)
         key = [Patch(color=BEST, label="fastest stage"), Patch(color=BAR, label="other stages")]
-        if any(x.baselines for x in ladders):
+        if any(len(frame.only(rows, frame.LIBRARY)) for _, (_, rows) in panels):
             key.append(Patch(facecolor="white", edgecolor=VENDOR, hatch="////", label="baseline"))
-        if any(x.peers for x in ladders):
+        if any(len(frame.only(rows, frame.OTHER)) for _, (_, rows) in panels):
             key.append(Patch(facecolor="white", edgecolor=GREY, hatch="....", label="other implementation"))
         handles: list[Artist] = [*key]
-        if any(x.rungs[0].measurement.roofline_us > 0 for x in ladders):
+        if any(rows.measurement.iloc[0].roofline_us > 0 for _, (_, rows) in panels):
             handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=1.6, label="physical limit"))
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
     return figure
 
 
-def _panels(ladders: Sequence[derived.Ladder], pitch: float) -> tuple[Figure, list[Axes]]:
-    """A figure with room for the bars of every ladder, two ladders side by side, and `pitch` inches a bar."""
+def _panels(times: DataFrame, pitch: float) -> tuple[Figure, list[tuple[Axes, tuple[str, DataFrame]]]]:
+    """A figure with room for the bars of every problem, two problems side by side, and `pitch` inches a bar."""
+    ladders = [(label, frame.only(rows, *BARS)) for label, rows in frame.ladders(times)]
     columns = min(2, len(ladders))
-    counts = [len(_contestants(x)) for x in ladders]
+    counts = [len(rows) for _, rows in ladders]
     bars = [max(counts[i : i + columns]) for i in range(0, len(counts), columns)]
     heights = [0.9 + pitch * b for b in bars]
     figure = _figure(sum(heights) + 0.4)
@@ -108,21 +126,18 @@ def _panels(ladders: Sequence[derived.Ladder], pitch: float) -> tuple[Figure, li
         axes.set_axis_off()
     for axes, most in zip(panels.flat, np.repeat(bars, columns), strict=True):
         axes.set_ylim(most - 0.4, -0.6)
-    return figure, list(panels.flat[: len(ladders)])
+    return figure, list(zip(panels.flat[: len(ladders)], ladders, strict=True))
 
 
-def _panel(axes: Axes, item: derived.Ladder, metric: str, alone: bool) -> None:
-    """One ladder; a panel that is `alone` has twice the width, so fewer numbers come near the line of the limit."""
+def _panel(axes: Axes, label: str, rows: DataFrame, metric: str, alone: bool) -> None:
+    """One problem; a panel that is `alone` has twice the width, so fewer numbers come near the line of the limit."""
     near = 0.88 if alone else 0.76
-    m = item.rungs[0].measurement
-    names = [r.place.shown(r.stage) if r.place else r.stage for r in item.rungs]
-    names += [*item.baselines, *(p.stage for p in item.peers)]
-    times = [r.cold_us for r in item.rungs] + [derived.median(b.cold_us) for b in item.baselines.values()]
-    times += [p.cold_us for p in item.peers]
-    values = [derived.throughput(m, us, metric) for us in times]
+    m, stages = rows.measurement.iloc[0], frame.only(rows, frame.STAGE)
+    values = list(rows[frame.column(metric)])
     limit = derived.throughput(m, m.roofline_us, metric) if m.roofline_us > 0 else 0.0
-    own, others = len(item.rungs), len(item.rungs) + len(item.baselines)
-    colours = [BEST if r is item.best else BAR for r in item.rungs]
+    own, others = len(stages), len(frame.only(rows, frame.STAGE, frame.LIBRARY))
+    fastest = frame.best(rows).name
+    colours = [BEST if place == fastest else BAR for place in stages.index]
     axes.barh(range(own), values[:own], color=colours, height=0.7)
     outlined: dict[str, Any] = {"facecolor": "white", "height": 0.62}
     axes.barh(range(own, others), values[own:others], edgecolor=VENDOR, hatch="////", **outlined)
@@ -133,8 +148,8 @@ def _panel(axes: Axes, item: derived.Ladder, metric: str, alone: bool) -> None:
         beside = limit if near * limit < value < limit else value  # no number stands on the limit's line
         text = derived.three_digits(value)
         axes.annotate(text, (beside, position), (5, 0), textcoords="offset points", va="center")
-    axes.set_yticks(range(len(names)), names)
-    for position, (above, below) in enumerate(itertools.pairwise(r.place.track if r.place else "" for r in item.rungs)):
+    axes.set_yticks(range(len(rows)), rows.shown)
+    for position, (above, below) in enumerate(itertools.pairwise(stages.track)):
         if above != below:
             axes.axhline(position + 0.5, color=GREY, linewidth=0.6, gid="between tracks")
     axes.set_xlim(0, max([*values, limit]) * 1.25)
@@ -144,35 +159,32 @@ def _panel(axes: Axes, item: derived.Ladder, metric: str, alone: bool) -> None:
     axes.tick_params(axis="y", length=0)
     axes.xaxis.grid(True, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.set_title(item.label)
+    axes.set_title(label)
 
 
-def heat_map(ladders: Sequence[derived.Ladder]) -> Figure | None:
+def heat_map(times: DataFrame) -> Figure | None:
     """The share of the vendor's throughput that every stage and other implementation reaches on every problem.
 
     The share stands in its cell, in percent; the darker the cell, the higher it is. None where no library was timed.
     """
-    shares = {
-        (rung.stage, ladder.label): share
-        for ladder in ladders
-        for rung in (*ladder.rungs, *ladder.peers)
-        if (share := derived.share_of_vendor(rung.measurement)) is not None
-    }
-    if not shares:
+    shared = times[times.of_vendor.notna()]
+    if shared.empty:
         return None
-    named = [*(r.stage for x in ladders for r in x.rungs), *(p.stage for x in ladders for p in x.peers)]
-    rows = [name for name in dict.fromkeys(named) if any(stage == name for stage, _ in shares)]
-    labels = [x.label for x in ladders if any(label == x.label for _, label in shares)]
+    rows = dict.fromkeys((*frame.only(shared, frame.STAGE).stage, *frame.only(shared, frame.OTHER).stage))
+    shares = shared.pivot_table(index="label", columns="stage", values="of_vendor", aggfunc="last").loc[
+        shared.label.unique(), list(rows)
+    ]
+    labels = shares.index
     with _style():
         figure = _figure(0.36 * len(labels) + 2.0)
         axes = figure.subplots()
-        values = np.array([[shares.get((row, label), math.nan) for row in rows] for label in labels])
+        values = shares.to_numpy()
         colours = LinearSegmentedColormap.from_list("shares", ("#ffffff", BAR, BEST, "#003355"))
         axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, vmin=0.0, vmax=1.2, edgecolors="white", linewidth=2)
         for y, x in np.ndindex(values.shape):
-            share = shares.get((rows[x], labels[y]))
-            colour = "white" if share and share > 0.7 else INK
-            text = "-" if share is None else f"{100 * share:.{1 if share < 0.0995 else 0}f}"  # many stages, small cells
+            share = values[y, x]
+            colour = "white" if share > 0.7 else INK
+            text = "-" if math.isnan(share) else f"{100 * share:.{1 if share < 0.0995 else 0}f}"  # small cells
             axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=colour, fontsize=8.5)
         axes.set_xticks(np.arange(len(rows)) + 0.5, rows, rotation=60, ha="left", rotation_mode="anchor")
         axes.xaxis.tick_top()
@@ -188,41 +200,34 @@ SPREAD = 0.99
 """Share of all samples that a chart of their spread has room for; the others lie at its edge."""
 
 
-def spread(ladders: Sequence[derived.Ladder]) -> Figure:
+def spread(times: DataFrame) -> Figure:
     """Every cold sample as its distance from the median of its row, with the quartiles; a panel a problem."""
     with _style():
-        figure, panels = _panels(ladders, 0.2)
-        away = [abs(d) for x in ladders for _, samples in _contestants(x) for d in _deviations(samples)]
+        figure, panels = _panels(times, 0.2)
+        away = [abs(d) for _, (_, rows) in panels for samples in rows.samples_us for d in _deviations(samples)]
         limit = max(float(np.quantile(away, SPREAD)), 0.5)
-        for axes, item in zip(panels, ladders, strict=True):
-            for position, (_, samples) in enumerate(_contestants(item)):
+        for axes, (label, rows) in panels:
+            for position, samples in enumerate(rows.samples_us):
                 found = np.clip(_deviations(samples), -limit, limit)
                 low, high = np.clip(np.percentile(_deviations(samples), [25, 75]), -limit, limit)
                 axes.plot([low, high], [position] * 2, color=BAR, linewidth=7, solid_capstyle="butt")
                 axes.plot(
                     found, [position] * len(found), linestyle="none", marker="|", markersize=6, color=INK, alpha=0.5
                 )
-            axes.set_yticks(range(len(_contestants(item))), [name for name, _ in _contestants(item)])
+            axes.set_yticks(range(len(rows)), rows.stage)
             axes.set_xlim(-1.05 * limit, 1.05 * limit)
             axes.set_xlabel("distance from the median in %, cold")
             axes.tick_params(axis="y", length=0)
             axes.xaxis.set_major_locator(MaxNLocator(5))
             axes.xaxis.grid(True, color=GRID, linewidth=0.8)
             axes.set_axisbelow(True)
-            axes.set_title(item.label)
+            axes.set_title(label)
         handles = [
             Line2D([], [], linestyle="none", marker="|", color=INK, label="sample (beyond the edge: at it)"),
             Line2D([], [], color=BAR, linewidth=7, label="first to third quartile"),
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
     return figure
-
-
-def _contestants(item: derived.Ladder) -> list[tuple[str, list[float]]]:
-    """Names and cold samples, stages first."""
-    own = [(r.stage, r.measurement.timing.cold_us) for r in item.rungs]
-    others = [(p.stage, p.measurement.timing.cold_us) for p in item.peers]
-    return [*own, *((b.name, b.cold_us) for b in item.baselines.values()), *others]
 
 
 def _deviations(samples: Sequence[float]) -> list[float]:
@@ -346,21 +351,22 @@ def sweep(panels: Sequence[Panel], axis: str, even: bool) -> Figure:
     return figure
 
 
-def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | None:
+def roofline(times: DataFrame, device: DeviceInfo) -> Figure | None:
     """Attained against attainable FLOP/s over arithmetic intensity; None where the device's peaks are unknown, or where
     nothing is computed.
 
     Points of the input type with the highest peak are filled, those of other types hollow. Of problems with much the
     same intensity a stage has its best; what would cover another point stands to its right.
     """
-    measured = [r for x in ladders for r in x.rungs if r.measurement.flops]
-    types = {derived.dtype(r.measurement) for r in measured}
+    measured = frame.only(times, frame.STAGE)
+    measured = measured[(measured.flops > 0) & measured.time_us.notna()]
+    types = set(measured.measurement.map(derived.dtype))
     peaks = {t: device.peak_flops[t] for t in sorted(types) if device.peak_flops.get(t)}
     bandwidth = device.peak_bytes_per_s
     if not peaks or not bandwidth:
         return None
     fastest = _fastest(measured)
-    stages = list(dict.fromkeys(r.stage for r in measured))
+    stages = list(measured.stage.unique())
     ys, xs = zip(*fastest.values(), strict=True)
     with _style():
         figure = _figure(5.4)
@@ -385,14 +391,13 @@ def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | 
     return figure
 
 
-def _fastest(measured: Iterable[derived.Rung]) -> dict[tuple[str, str, str], tuple[float, float]]:
+def _fastest(measured: DataFrame) -> dict[tuple[str, str, str], tuple[float, float]]:
     """By stage, input type and rounded intensity: the highest speed in TFLOP/s, and the intensity of that problem."""
     fastest: dict[tuple[str, str, str], tuple[float, float]] = {}
-    for r in measured:
-        m = r.measurement
-        speed, intensity = derived.throughput(m, r.cold_us, derived.TFLOPS), m.flops / m.bytes
-        of = (r.stage, derived.dtype(m), f"{intensity:.2g}")
-        fastest[of] = max(fastest.get(of, (0.0, 0.0)), (speed, intensity))
+    for row in measured.itertuples():
+        intensity = row.flops / row.bytes
+        of = (row.stage, derived.dtype(row.measurement), f"{intensity:.2g}")
+        fastest[of] = max(fastest.get(of, (0.0, 0.0)), (row.tflops, intensity))
     return fastest
 
 

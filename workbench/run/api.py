@@ -15,7 +15,7 @@ from ..model.operation import Operation
 from ..model.problem import Problem
 from ..model.results import Run
 from ..model.stage import Stage
-from ..report import derived
+from ..report import derived, frame
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed, passed
 from . import request
@@ -23,6 +23,7 @@ from .session import Session
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 NO_TIMES = (
     "bench needs a GPU, because the emulator takes no times; workbench doctor says why no GPU is used here, and "
@@ -42,6 +43,22 @@ class Outcome:
     _metrics: dict[str, str] = field(default_factory=dict)
 
     @property
+    def frame(self) -> DataFrame:
+        """The outcome as a table of pandas: a row for each stage on each problem that was timed, and one for each stage
+        that was only verified.
+
+        Its columns are `operation`, `problem` (text for `--problem`), `stage`, `verdict`, `time_us` (cold median in
+        microseconds), `tflops`, `gbytes_per_s`, `of_vendor` and `of_roofline` (shares: 1.0 is equal), `gain` (speed-up
+        over the parent), `device`, `commit`, `label` (the problem as reports name it), `sustained_us`, `samples_us`
+        (all cold samples) and `date`. What is not known is NaN. `pandas.DataFrame(outcome)` gives the same.
+        """
+        return frame.of([self.run])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows of `frame`, by column."""
+        return iter(self.frame.to_dict("records"))
+
+    @property
     def ok(self) -> bool:
         """Whether a stage passed, none failed, and all that should be timed was."""
         return passed(self.run) and not self.trouble
@@ -54,8 +71,9 @@ class Outcome:
         from ..report import plots
 
         for operation in dict.fromkeys(s.operation for s in self.run.stages):
-            if ladders := self._ladders(operation):
-                return plots.ladder(ladders, self._metric(operation))
+            if any(s.measurements for s in self.run.stages if s.operation == operation):
+                stages = [(s, self.run) for s in self.run.stages if s.operation == operation]
+                return plots.ladder(frame.table(stages, registry.tree(operation)), self._metric(operation))
         for s in self.run.stages:
             if s.verification.failure and s.verification.failure.cells:
                 return plots.wrong_elements(f"{s.operation}:{s.stage}", s.verification.failure.cells)
@@ -82,12 +100,8 @@ class Outcome:
         headers, rows = verification_cells(self.run)
         yield self.run.device.name, _table(headers, rows, kind)
         for operation in dict.fromkeys(s.operation for s in self.run.stages):
-            for ladder in self._ladders(operation):
-                yield f"{operation} {ladder.label}", _table(*timing_cells(ladder, self._metric(operation)), kind)
-
-    def _ladders(self, operation: str) -> list[derived.Ladder]:
-        stages = [(s, self.run) for s in self.run.stages if s.operation == operation]
-        return derived.ladders(stages, registry.tree(operation))
+            for label, rows in frame.of_operation(self.run, operation):
+                yield f"{operation} {label}", _table(*timing_cells(rows, self._metric(operation)), kind)
 
     def _metric(self, operation: str) -> str:
         return self._metrics.get(operation, derived.TFLOPS)

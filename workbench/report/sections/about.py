@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -16,7 +15,7 @@ from ..page import GAIN, Page
 
 
 def stages(page: Page) -> list[str]:
-    gains = {s.stage: _gain(s.stage, page.ladders) for s, _ in page.entries} if page.ladders else {}
+    gains = {s.stage: _gain(s.stage, page) for s, _ in page.entries} if page.timed else {}
     tree = registry.tree(page.operation)
     parents = {s.stage: tree[s.stage].parent if s.stage in tree else None for s, _ in page.entries}
     tracks = len({place.track for place in tree.values()}) > 1
@@ -62,10 +61,10 @@ def _source(s: StageResult) -> str:
     return f"`{s.source}`"
 
 
-def _gain(stage: str, ladders: Sequence[derived.Ladder]) -> str:
+def _gain(stage: str, page: Page) -> str:
     """What a stage gained over its parent, on the problems that both were timed on in one run."""
-    gains = [rung.gain for ladder in ladders for rung in ladder.rungs if rung.stage == stage and rung.gain]
-    if not gains:
+    gains = page.times.gain[page.times.stage == stage].dropna()
+    if gains.empty:
         return "-"
     return f"{geometric_mean(gains):.2f}x ({min(gains):.2f}x to {max(gains):.2f}x)"
 

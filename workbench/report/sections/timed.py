@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from .. import derived
+from .. import derived, frame
 from ..derived import duration, percent, three_digits
 from ..markdown import one_line, table
 from ..page import GAIN, Page
 from ..pictures import alt
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def timed(page: Page, charts: Sequence[str]) -> list[str]:
@@ -19,21 +23,21 @@ def timed(page: Page, charts: Sequence[str]) -> list[str]:
             "Nothing was timed: the emulator executes the kernels' PTX to check it, and says nothing about speed. Run "
             "`workbench run` on a machine with a GPU to get times.",
         ]
-    if not page.ladders:
+    if not page.timed:
         return [*parts, "Nothing.", *_untimed(page)]
     parts.append(_conditions(page))
     parts += [f"![{alt(c)}]({c})" for c in charts] or [
         "There are no charts: matplotlib was not installed (`pip install 'kernel-workbench[plots]'`)."
     ]
-    for ladder in page.ladders:
-        parts += [f"### {page.operation} {ladder.label}", _ladder_table(page, ladder)]
-        parts += [*_ladder_key(page, ladder), _floor(page, ladder)]
-        parts += [*_host(page, ladder), *_warnings(ladder)]
+    for label, rows in frame.ladders(page.times):
+        parts += [f"### {page.operation} {label}", _ladder_table(page, rows)]
+        parts += [*_ladder_key(page, rows), _floor(page, rows)]
+        parts += [*_host(page, rows), *_warnings(rows)]
     return [*parts, *_untimed(page)]
 
 
 def _conditions(page: Page) -> str:
-    measured = [r.measurement for ladder in page.ladders for r in ladder.rungs]
+    measured = list(frame.only(page.times, frame.STAGE).measurement.dropna())
     seen = [m.conditions for m in measured]
     observed = [
         _range("SM clock", [x for c in seen for x in c.sm_clock_mhz], "MHz"),
@@ -61,45 +65,33 @@ def _conditions(page: Page) -> str:
 
 
 def _of_peers(page: Page) -> str:
-    names = dict.fromkeys(peer.stage for ladder in page.ladders for peer in ladder.peers)
-    return f", and {', '.join(names)} with the vendor's library alone" if names else ""
+    names = frame.only(page.times, frame.OTHER).stage.unique()
+    return f", and {', '.join(names)} with the vendor's library alone" if len(names) else ""
 
 
-def _ladder_table(page: Page, ladder: derived.Ladder) -> str:
+def _ladder_table(page: Page, rows: DataFrame) -> str:
     headers = ("", "cold", "quartiles", "sustained", page.metric, "of vendor", "of roofline", "gain", "samples")
-    rows: list[tuple[str, ...]] = []
-    for rung in ladder.rungs:
-        m = rung.measurement
+    best, found = frame.best(rows).name, []
+    for row in frame.only(rows, frame.STAGE, frame.LIBRARY, frame.OTHER).itertuples():
         cells = (
-            page.name(rung.stage, rung.run),
-            *_times(m.timing.cold_us, m.timing.sustained_us),
-            three_digits(derived.throughput(m, rung.cold_us, page.metric)),
-            percent(derived.share_of_vendor(m)),
-            percent(derived.share_of_roofline(m)),
-            f"{rung.gain:.2f}x" if rung.gain else "-",
-            str(len(m.timing.cold_us)),
+            page.name(row.stage, row.run) if row.kind == frame.STAGE else row.stage,
+            duration(row.time_us),
+            " to ".join(map(duration, row.quartiles)),
+            duration(row.sustained_us),
+            three_digits(getattr(row, frame.column(page.metric))),
+            percent(row.of_vendor),
+            percent(row.of_roofline),
+            derived.times(row.gain),
+            str(len(row.samples_us)),
         )
-        rows.append(tuple(f"**{c}**" for c in cells) if rung is ladder.best else cells)
-    m = ladder.rungs[0].measurement
-    for baseline in ladder.baselines.values():
-        cold = derived.median(baseline.cold_us)
-        bound = m.roofline_us / cold if m.roofline_us > 0 else None
-        speed = three_digits(derived.throughput(m, cold, page.metric))
-        times = _times(baseline.cold_us, baseline.sustained_us)
-        rows.append((baseline.name, *times, speed, "-", percent(bound), "-", str(len(baseline.cold_us))))
-    for peer in ladder.peers:
-        m, samples = peer.measurement, peer.measurement.timing.cold_us
-        speed = three_digits(derived.throughput(m, peer.cold_us, page.metric))
-        times = _times(samples, m.timing.sustained_us)
-        shares = percent(derived.share_of_vendor(m)), percent(derived.share_of_roofline(m))
-        rows.append((peer.stage, *times, speed, *shares, "-", str(len(samples))))
-    return table(headers, rows, headers[1:])
+        found.append([f"**{c}**" for c in cells] if row.Index == best else cells)
+    return table(headers, found, headers[1:])
 
 
-def _ladder_key(page: Page, ladder: derived.Ladder) -> list[str]:
+def _ladder_key(page: Page, rows: DataFrame) -> list[str]:
     """What letters and shares mean in a table of several runs."""
-    key = page.key(rung.run for rung in ladder.rungs)
-    if key and ladder.baselines:
+    key = page.key(frame.only(rows, frame.STAGE).run)
+    if key and len(frame.only(rows, frame.LIBRARY)):
         key.append(
             "A share compares with the vendor's library in the same run. The library's row covers all these runs, so "
             "equal throughput may have different shares."
@@ -107,27 +99,20 @@ def _ladder_key(page: Page, ladder: derived.Ladder) -> list[str]:
     return [" ".join(key)] if key else []
 
 
-def _host(page: Page, ladder: derived.Ladder) -> list[str]:
+def _host(page: Page, rows: DataFrame) -> list[str]:
     """Times of the CPU, which nothing else is compared with."""
     lines = []
-    for timing, run in ladder.host:
-        took = derived.median(timing.samples_us)
-        speed = f"{three_digits(derived.throughput(timing, took, page.metric))} {page.metric}"
+    for row in frame.only(rows, frame.HOST).itertuples():
+        speed = f"{three_digits(getattr(row, frame.column(page.metric)))} {page.metric}"
         lines.append(
-            f"On the CPU ({run.environment.host}), by the host's clock and in fp32, {timing.name} takes "
-            f"{duration(took)} ({speed}; {timing.version}, {len(timing.samples_us)} samples)."
+            f"On the CPU ({row.run.environment.host}), by the host's clock and in fp32, {row.stage} takes "
+            f"{duration(row.time_us)} ({speed}; {row.measurement.version}, {len(row.samples_us)} samples)."
         )
     return lines
 
 
-def _times(cold: Sequence[float], sustained: Sequence[float]) -> tuple[str, str, str]:
-    low, high = derived.quartiles(cold)
-    back_to_back = duration(derived.median(sustained)) if sustained else "-"
-    return duration(derived.median(cold)), f"{duration(low)} to {duration(high)}", back_to_back
-
-
-def _floor(page: Page, ladder: derived.Ladder) -> str:
-    m = ladder.rungs[0].measurement
+def _floor(page: Page, rows: DataFrame) -> str:
+    m = rows.measurement.iloc[0]
     intensity = f"{three_digits(m.flops / m.bytes)} FLOP a byte"
     work = f"{m.flops / 1e9:,.3f} GFLOP, {m.bytes / 1e6:,.1f} MB at least, {intensity}"
     if m.roofline_us <= 0:
@@ -136,15 +121,16 @@ def _floor(page: Page, ladder: derived.Ladder) -> str:
     return f"{work}; roofline bound {duration(m.roofline_us)} ({speed} {page.metric}), set by {m.roofline_by}."
 
 
-def _warnings(ladder: derived.Ladder) -> list[str]:
-    measured = [rung.measurement for rung in (*ladder.rungs, *ladder.peers)]
-    found = derived.warnings(measured, ladder.rungs[0].run.device)
+def _warnings(rows: DataFrame) -> list[str]:
+    measured = list(frame.only(rows, frame.STAGE, frame.OTHER).measurement)
+    found = derived.warnings(measured, rows.run.iloc[0].device)
     return [f"Mind: {'; '.join(found)}."] if found else []
 
 
 def _untimed(page: Page) -> list[str]:
     lines = [f"- `{s.stage}`, {label}: {reason}" for s, _ in page.entries for label, reason in s.untimed.items()]
-    told = {(peer.stage, ladder.label) for ladder in page.ladders for peer in ladder.peers}
+    others = frame.only(page.times, frame.OTHER)
+    told = set(zip(others.stage, others.label, strict=True))
     for p in (p for run in page.runs for p in run.peers if p.operation == page.operation):
         lines += [f"- {p.name}, {label}: {why}" for label, why in p.untimed.items() if (p.name, label) not in told]
         told |= {(p.name, label) for label in p.untimed}
