@@ -20,7 +20,7 @@ from workbench.cli import main as cli
 from workbench.cli import verify
 from workbench.cli.shapes import RESULTS
 from workbench.model.results import Failure, Hazard, Run, Verdict, WrongElement
-from workbench.report import judged
+from workbench.report import judged_runs
 
 SOURCE = """// reads one element too many
 extern "C" __global__ void scale(const float* x, float* y, int n) {
@@ -124,20 +124,20 @@ def test_the_schema_refuses_what_is_not_described() -> None:
 
 def test_the_reward_is_nothing_for_a_failure_and_the_speed_beside_the_vendor_for_what_was_timed() -> None:
     run = timed_run("vector_add")
-    ratios = [judged.speed_ratio(stage) for stage in run.stages]
-    assert [v.reward for v in judged.of_run(run)] == ratios and all(ratios)
+    ratios = [judged_runs.speed_ratio(stage) for stage in run.stages]
+    assert [v.reward for v in judged_runs.of_run(run)] == ratios and all(ratios)
     (first, *_) = run.stages
     shares = [m.baselines[0].cold_us[0] for m in first.measurements]
     assert len(shares) > 1
     for m in first.measurements:  # half of the vendor's time, then twice as long: one in the middle
         m.timing.cold_us, m.baselines = [10.0], [dataclasses.replace(m.baselines[0], cold_us=[20.0])]
-    assert judged.speed_ratio(first) == pytest.approx(2)
+    assert judged_runs.speed_ratio(first) == pytest.approx(2)
     first.measurements[0].baselines[0].cold_us = [5.0]
-    assert judged.speed_ratio(first) == pytest.approx((0.5 * 2 ** (len(shares) - 1)) ** (1 / len(shares)))
+    assert judged_runs.speed_ratio(first) == pytest.approx((0.5 * 2 ** (len(shares) - 1)) ** (1 / len(shares)))
     first.measurements = []
-    assert judged.of_run(run)[0].reward == 1 and judged.of_run(run)[0].speed_ratio is None
+    assert judged_runs.of_run(run)[0].reward == 1 and judged_runs.of_run(run)[0].speed_ratio is None
     first.verification.verdict, first.verification.failure = Verdict.MISMATCH, Failure(Verdict.MISMATCH, "n=1", "", "")
-    assert judged.of_run(run)[0].reward == 0
+    assert judged_runs.of_run(run)[0].reward == 0
 
 
 def test_a_wrong_answer_is_at_its_kernel_and_a_hazard_at_its_line() -> None:
@@ -146,12 +146,12 @@ def test_a_wrong_answer_is_at_its_kernel_and_a_hazard_at_its_line() -> None:
     first.verification.verdict = Verdict.MISMATCH
     wrong = [WrongElement("c", [0], "1", "2", 0.0)]
     first.verification.failure = Failure(Verdict.MISMATCH, "n=1", "1 of 1 elements of c are wrong", "replay", wrong)
-    found = judged.of_run(run)[0]
+    found = judged_runs.of_run(run)[0]
     text = Path(found.file).read_text().splitlines()
     assert "__global__" in text[found.line - 1] and found.advice.startswith("Read `looks like:`")
     hazard = Hazard("race", "race", "writes c[0]", "add a barrier", f"cuda_src/{first.source}", 3)
     first.verification.failure = Failure(Verdict.RACE, "n=1", "a race", "replay", hazards=[hazard])
-    found = judged.of_run(run)[0]
+    found = judged_runs.of_run(run)[0]
     assert (Path(found.file).is_file(), found.line, found.findings[0].file) == (True, 3, found.file)
 
 
@@ -163,7 +163,7 @@ def test_a_compiler_names_the_line(device: Any) -> None:
         Verdict.COMPILE_ERROR,
         Failure(Verdict.COMPILE_ERROR, "any", message, ""),
     )
-    found = judged.of_run(run)[0]
+    found = judged_runs.of_run(run)[0]
     assert found.file.endswith("cuda_src/vector_add/1_naive.cu") and found.line == 13
 
 

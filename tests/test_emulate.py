@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from command_line import invoke, said
 
-from workbench.inspect import emulate
+from workbench.cli import launches
 
 SCALE = """
 extern "C" __global__ void scale(const float* x, float* y, float f, int n) {
@@ -198,9 +198,9 @@ def test_findings_are_suppressed_by_kind_and_line(workbench: Workbench) -> None:
     assert "names no kind of finding; the kinds are out_of_bounds, " in result.output
 
 
-@pytest.mark.parametrize("type_name", emulate.DTYPES)
+@pytest.mark.parametrize("type_name", launches.DTYPES)
 def test_every_type_is_read_from_and_written_to_files(workbench: Workbench, type_name: str) -> None:
-    dtype = emulate.DTYPES[type_name]
+    dtype = launches.DTYPES[type_name]
     x = np.arange(-16, 16).astype(dtype)
     np.save("x.npy", x if dtype.isbuiltin == 1 else x.view(f"V{dtype.itemsize}"))
     entry = f"copy{dtype.itemsize}"
@@ -213,7 +213,7 @@ def test_every_type_is_read_from_and_written_to_files(workbench: Workbench, type
 
 def test_fills_hold_what_they_say() -> None:
     def array(text: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        found = emulate.parse_argument(text, 0, np.random.default_rng(0)).array
+        found = launches.parse_argument(text, 0, np.random.default_rng(0)).array
         assert found is not None
         return found
 

@@ -20,11 +20,11 @@ from pydantic.json_schema import GenerateJsonSchema
 from tabulate import tabulate
 
 import workbench
+from workbench.cli import launches
 from workbench.cli.documents import INTERNAL_ERROR, SCHEMA_VERSION, USAGE, Document
 from workbench.cli.shapes import RESULTS
 from workbench.devices import Fault
 from workbench.emulator import severity
-from workbench.inspect import emulate
 from workbench.model.errors import WorkbenchError
 from workbench.report.judged import Judged
 from workbench.report.meanings import VERDICTS
@@ -100,9 +100,9 @@ def error_codes() -> Iterator[tuple[str, int, str]]:
             importlib.import_module(module.name)
     found: dict[str, tuple[int, str]] = {}
     for kind in [WorkbenchError, *_below(WorkbenchError)]:
-        if kind not in (Fault, emulate.NotExecuted) and kind.__module__.startswith("workbench."):
+        if kind not in (Fault, launches.NotExecuted) and kind.__module__.startswith("workbench."):
             found.setdefault(kind.code, (kind.exit_code, _first(kind)))
-    for emulated, code in emulate.CODES.items():
+    for emulated, code in launches.CODES.items():
         found.setdefault(code, (1, _first(emulated)))
     found.update({code: (2, means) for code, means in USAGE.items()})
     found["os_error"] = (1, "A file cannot be read or written; the message names it.")

@@ -19,14 +19,11 @@ from typing import Any, TextIO
 
 import click
 
-from ..model.errors import WorkbenchError
+from ..model.errors import INTERRUPTED, WorkbenchError
 from ..report.judged import Judged
 
 SCHEMA_VERSION = 1
 """Grows when a field is removed or changes its meaning, but not when a field is added."""
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
 
 INTERNAL_ERROR = "internal_error"
 """The code of an error that is not foreseen; stderr has its traceback."""

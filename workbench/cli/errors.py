@@ -6,15 +6,15 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
 
-from ..catalogue import registry
-from ..model.errors import WorkbenchError, hint
-from ..model.origin import BadOperation
-from . import documents
+from ..model.errors import INTERRUPTED, WorkbenchError, hint
+
+ENGINE = "workbench.emulator._engine"
 
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """Errors of a stream or file that was opened and takes nothing more: they name no file."""
@@ -23,14 +23,36 @@ UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 class Interrupted(WorkbenchError):
     """The user pressed Ctrl-C."""
 
-    exit_code = documents.INTERRUPTED
+    exit_code = INTERRUPTED
+
+
+class EngineMissing(WorkbenchError):
+    """The emulator's engine was not built; the message says how to build it."""
+
+
+def _said(error: BaseException, message: str = "") -> None:
+    """The document of `--json` has the error. Without `--json` nothing has loaded the module that makes documents."""
+    if documents := sys.modules.get(f"{__package__}.documents"):
+        documents.failed(error, message)
 
 
 def ended(error: BaseException, message: str, exit_code: int = WorkbenchError.exit_code) -> click.exceptions.Exit:
     """Shows the message of an error; what to raise, so that the command ends with this code."""
-    documents.failed(error, message)
+    _said(error, message)
     click.ClickException(message).show()
     return click.exceptions.Exit(exit_code)
+
+
+def _fault_of_operation(error: BaseException) -> WorkbenchError | None:
+    """What is wrong with the code of an operation that has raised the error. None of it has run unless the catalogue
+    is loaded."""
+    registry = sys.modules.get("workbench.catalogue.registry")
+    message = registry.fault_of(error) if registry else ""
+    if not message:
+        return None
+    from ..model.origin import BadOperation  # is loaded with the catalogue
+
+    return BadOperation(message)
 
 
 def _unwritten(error: OSError) -> str:
@@ -46,26 +68,53 @@ def _drop_unwritten() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _printed(command: str, helps: bool) -> contextlib.AbstractContextManager[None]:
+    from . import documents  # which only `--json` needs
+
+    return documents.printed(command, helps=helps)
+
+
+class Commands(Mapping[str, click.Command]):
+    """The commands of each section of the help. The module of a command is loaded when the command is needed."""
+
+    def __init__(self, sections: Mapping[str, Mapping[str, tuple[str, str]]]) -> None:
+        self.sections = sections
+        self._modules = {name: module for section in sections.values() for name, (module, _) in section.items()}
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            module = self._modules[name]
+            try:
+                found = vars(import_module(f".{module}", __package__)).values()
+            except ImportError as error:
+                if error.name != ENGINE:
+                    raise
+                raise EngineMissing(str(error)) from None
+            self._loaded[name] = next(c for c in found if isinstance(c, click.Command) and c.name == name)
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
 class WorkbenchGroup(click.Group):
     """Turns what can foreseeably go wrong into one message and an exit code, and with `--json` into a document; what is
     wrong in the code of an operation is shown as far as it is in that code; anything else keeps its traceback. Its
     commands stand in sections of the help."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._sections: dict[str, list[str]] = {}
-
-    def add_section(self, title: str, commands: Mapping[click.Command, str]) -> None:
-        """Add commands, each with the sentence that says in the help what it does."""
-        for command, sentence in commands.items():
-            command.short_help = sentence
-            self.add_command(command)
-        self._sections[title] = [str(command.name) for command in commands]
+    commands: Commands  # type: ignore[assignment]  # nothing is added to it
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in self._sections.items():
+        for title, section in self.commands.sections.items():
             with formatter.section(title):
-                formatter.write_dl([(name, self.commands[name].short_help or "") for name in names])
+                formatter.write_dl([(name, sentence) for name, (_, sentence) in section.items()])
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
@@ -73,7 +122,7 @@ class WorkbenchGroup(click.Group):
         command = next((word for word in before if word in self.commands), "")
         try:
             helps = "--help" in before
-            with documents.printed(command, helps=helps) if "--json" in before else contextlib.nullcontext():
+            with _printed(command, helps) if "--json" in before else contextlib.nullcontext():
                 return super().main(given, *more, **{"obj": given, **options})
         except OSError as error:
             if error.errno not in UNWRITTEN:
@@ -87,14 +136,14 @@ class WorkbenchGroup(click.Group):
         try:
             return super().make_context(*arguments, **options)
         except click.ClickException as error:
-            documents.failed(error)
+            _said(error)
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            documents.failed(error)
+            _said(error)
             raise
         except WorkbenchError as error:
             raise ended(error, str(error), error.exit_code) from None
@@ -110,9 +159,11 @@ class WorkbenchGroup(click.Group):
             raise ended(error, f"there is not enough memory for this problem ({error})") from None
         except KeyboardInterrupt as error:
             raise ended(error, "interrupted", Interrupted.exit_code) from None
+        except (click.exceptions.Exit, click.Abort):
+            raise
         except Exception as error:
-            if said := registry.fault_of(error):
-                raise ended(BadOperation(said), said) from None
+            if fault := _fault_of_operation(error):
+                raise ended(fault, str(fault)) from None
             raise
 
     def resolve_command(

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from ..catalogue import registry
-from ..catalogue.project import reports as reports_folder
-from ..devices import NAMES as DEVICE_NAMES
-from ..inspect.emulate import source_lost, unwritable
-from .console import notice
+from ..model.origin import DEVICES, SUFFIXES
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def source_lost(path: Path) -> str:
+    """Why a result is not written over what is there: nobody means a kernel; empty where it is no source."""
+    if path.is_file() and path.suffix in (*SUFFIXES, ".ptx", ".py", ".toml"):
+        return f"{path} is a source, which would be lost; name another file"
+    return ""
+
+
+def unwritable(path: Path) -> str:
+    """Why a file cannot be written, found out before the work; empty where nothing speaks against it."""
+    if path.is_dir():
+        return f"{path} is a folder; name a file"
+    if reason := source_lost(path):
+        return reason
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}; make it first"
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        return f"{path} cannot be written"
+    return ""
 
 
 class OutputFile(click.ParamType[Path]):
@@ -55,11 +72,17 @@ class ResultFile(click.Path):
         return path
 
 
+def _reports_folder() -> Path:
+    from ..catalogue.project import reports  # which looks for a project
+
+    return reports()
+
+
 COMMON: dict[str, Callable[[Any], Any]] = {
     "device": click.option(
         "--device",
         "device_name",
-        type=click.Choice(DEVICE_NAMES),
+        type=click.Choice(DEVICES),
         default="auto",
         show_default=True,
         help="Where to run; auto is the GPU if there is one, otherwise the emulator.",
@@ -135,7 +158,7 @@ COMMON: dict[str, Callable[[Any], Any]] = {
     "output": click.option(
         "--output",
         type=click.Path(path_type=Path),
-        default=reports_folder,
+        default=_reports_folder,
         show_default="reports",
         help="Folder of the reports.",
     ),
@@ -180,6 +203,9 @@ def trace_options(prefix: str) -> Callable[[F], F]:
 
 def _named(_: click.Context, __: click.Parameter, specs: tuple[str, ...]) -> tuple[str, ...]:
     """The specs; what of the project cannot be used is said, and keeps nobody from what is named."""
+    from ..catalogue import registry  # slow to load, and commands without a spec do not need it
+    from .console import notice
+
     if specs and registry.known(specs):  # a name that is unknown is said with them
         for trouble in registry.troubles():
             notice(trouble)

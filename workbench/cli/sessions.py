@@ -26,7 +26,7 @@ from ..records.store import Folder, slug
 from ..report import derived, frame, freshness, sarif
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed
-from ..report.judged import of_run
+from ..report.judged_runs import of_run
 from ..run import request
 from ..run.session import Session
 from ..workers.cluster import LOCAL, Cluster, Processes, connect

@@ -282,10 +282,22 @@ class EmulatedLaunch:
 
 @dataclass
 class Emulated(EmulatedLaunch):
-    """The result of `emulate`: the first launch, those of --then, and the elements of --print."""
+    """The result of `emulate`: the first launch, those of --then, the elements of --print, and how many --seeds there
+    were. It is that of the first seed with a failure; of the first seed where no seed found one."""
 
     then: list[EmulatedLaunch] = field(default_factory=list)
     arrays: dict[str, list[Any]] = field(default_factory=dict)
+    seeds: int = 1
+
+
+@dataclass
+class Demonstrated:
+    """The result of `demo`: the launch of the kernel with the planted fault, that of the mended one, and whether the
+    sums of the latter are right."""
+
+    planted: EmulatedLaunch
+    mended: EmulatedLaunch
+    sums_right: bool
 
 
 @dataclass
@@ -324,6 +336,7 @@ RESULTS: dict[str, Any] = {
     "compare": Compared,
     "diff": Difference,
     "doctor": Diagnosed,
+    "demo": Demonstrated,
     "emulate": Emulated | EmulatedTriton,
     "experiment": Experiments,
     "export": Written,

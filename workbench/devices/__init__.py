@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from ..model.origin import DEVICES
 from .base import BoundPlan, Device, DeviceUnavailable, Fault
 from .isolated import IsolatedDevice
 
 __all__ = ["BoundPlan", "Device", "DeviceUnavailable", "Fault", "IsolatedDevice", "open_device"]
-
-NAMES = ("auto", "cuda", "emulator")
 
 EMULATOR_SECONDS = 120.0
 """Least deadline of a launch in an isolated emulator, which ends kernels without end itself after some seconds."""
@@ -20,8 +19,8 @@ def open_device(name: str = "auto", *, isolate: bool = False) -> Device:
     emulator, which stops such kernels by itself, only with `isolate`. Raises DeviceUnavailable with the reason and the
     remedy.
     """
-    if name not in NAMES:
-        raise DeviceUnavailable(f"there is no device {name!r}; the devices are {', '.join(NAMES)}")
+    if name not in DEVICES:
+        raise DeviceUnavailable(f"there is no device {name!r}; the devices are {', '.join(DEVICES)}")
     if name != "emulator":
         from .cuda import CudaDevice, require_gpu
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..judge.findings import hazard_of
 from ..model.arrays import Array
 from ..model.launch import Launch, Plan
-from ..model.results import DeviceInfo, Hazard, Verdict
+from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled
 from . import launch_checks
 from .base import DeviceUnavailable, Fault
@@ -47,29 +48,6 @@ ADDRESSES = 16
 @lru_cache(maxsize=64)
 def _program(key: str, ptx: str, source: str) -> emulator.Program:
     return emulator.Program.from_ptx(ptx, source)
-
-
-def hazard_of(finding: emulator.Finding) -> Hazard:
-    """A finding as records and documents have it."""
-    at, other = finding.location, finding.other
-    return Hazard(
-        code=str(finding.kind),
-        cause=finding.cause,
-        message=finding.message,
-        advice=finding.advice,
-        file=at.file if at else "",
-        line=at.line if at else 0,
-        other_file=other.file if other else "",
-        other_line=other.line if other else 0,
-        instruction=finding.instruction,
-        block=[*(finding.block or ())],
-        thread=[*(finding.thread or ())],
-        warp=finding.warp,
-        lane=finding.lane,
-        array=finding.array or "",
-        index=finding.index,
-        severity=str(finding.severity),
-    )
 
 
 class EmulatedDevice:

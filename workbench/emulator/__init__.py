@@ -35,7 +35,7 @@ from .launch_checks import ArgumentError, LaunchError, check_arguments, check_la
 from .memory import Allocation, Memory, PixelBox, TensorMap
 from .program import Entry, Program, Signature
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
-from .source import CompileError, CompilerUnavailable, load
+from .source import CompileError, CompilerUnavailable, load, signatures
 from .standalone import Report, Session, launch
 from .statistics import Counters, Statistics
 from .trace import Traced, chrome_trace
@@ -82,4 +82,5 @@ __all__ = [
     "execute",
     "launch",
     "load",
+    "signatures",
 ]

@@ -14,11 +14,11 @@ from tempfile import TemporaryDirectory
 
 from .architectures import DEFAULT, architecture
 from .compiler import CompileError, CompilerUnavailable, compile_source, compile_with_nvcc
-from .fat_binary import DamagedData, holds_images, images
+from .host_code import SourceError, SourceFiles
 from .mangled import kernel_name_of, matches
 from .program import Program
 
-__all__ = ["CompileError", "CompilerUnavailable", "load"]
+__all__ = ["CompileError", "CompilerUnavailable", "load", "signatures"]
 
 _PTX = re.compile(r"^[ \t]*\.version\b", re.MULTILINE)
 _ARCH_OPTION = re.compile(r"(?:-arch|--gpu-architecture)[= ](.*)")
@@ -85,17 +85,40 @@ def load(
     return program
 
 
+def signatures(source: str | PathLike[str], include: Sequence[str | PathLike[str]] = ()) -> list[tuple[str, list[str]]]:
+    """The kernels of a source that ``load`` takes, without compiling it: names and parameters.
+
+    A parameter of CUDA C++ is written as in the source (``const float* x``); of PTX it is the type that the kernel's
+    name has, or that PTX gives it (``u64``), since PTX keeps no names. Raises ``CompileError`` and ``OSError``.
+    """
+    path, text = _read(source, [])
+    if not _PTX.search(text):
+        folders = [str(folder) for folder in include]
+        try:
+            return SourceFiles(text, str(path or _NAME_OF_TEXT), folders).signatures()
+        except SourceError as error:
+            raise CompileError(f"{path or _NAME_OF_TEXT}({error.line}): error: {error}") from None
+    found = []
+    for mangled, signature in Program.signatures(text).items():
+        name = kernel_name_of(mangled)
+        parameters = name.parameters[1:-1].split(", ") if name.parameters else [p.type for p in signature.parameters]
+        found.append((f"{name.name}{name.arguments}", [parameter for parameter in parameters if parameter]))
+    return found
+
+
 def _read(source: str | PathLike[str], entries: Sequence[str]) -> tuple[Path | None, str]:
     """The path, where it is no text, and CUDA C++ or PTX. Raises ``CompileError`` and ``OSError``."""
     if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.search(source)):
         return None, source.removeprefix("\ufeff")
     path = Path(source)
     data = path.read_bytes()
+    if b"\0" not in data:
+        return path, data.decode("utf-8-sig", errors="replace")
+    from .fat_binary import holds_images  # few sources are binary
+
     if holds_images(data):
         return path, _ptx_in(data, path, entries)
-    if b"\0" in data:
-        raise CompileError(f"{path.name} holds a zero byte: it is neither CUDA C++ nor PTX")
-    return path, data.decode("utf-8-sig", errors="replace")
+    raise CompileError(f"{path.name} holds a zero byte: it is neither CUDA C++ nor PTX")
 
 
 def _device(arch: str | None, options: Sequence[str]) -> tuple[str, list[str]]:
@@ -137,6 +160,8 @@ def _assembler() -> str | None:
 
 def _ptx_in(data: bytes, path: Path, entries: Sequence[str]) -> str:
     """The PTX with the kernels that are wanted in a fat binary, or in an object file, library or program with some."""
+    from .fat_binary import DamagedData, images
+
     try:
         found = list(images(data))
     except DamagedData as error:

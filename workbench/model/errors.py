@@ -16,6 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
 
 class WorkbenchError(Exception):
     """An expected error without a code of its own; the message says what is wrong, and what would help."""

@@ -8,11 +8,12 @@ import traceback
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .errors import WorkbenchError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _HERE = Path(__file__).parents[1]
 
@@ -21,6 +22,9 @@ SOURCES = next(p for p in (_HERE / "cuda_src", _HERE.parent / "cuda_src") if p.i
 
 SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl")
 """Of files with CUDA C++."""
+
+DEVICES = ("auto", "cuda", "emulator")
+"""What a device is asked for by; `auto` is the GPU where there is one, otherwise the emulator."""
 
 BUILT_IN = "workbench"
 """Where the workbench's own operations come from."""
@@ -138,6 +142,8 @@ def where(function: Any) -> str:
 
 def arrays_like(what: str, given: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray[Any, Any]]:
     """What an operation gives, which has an array of each of these names and shapes. Raises BadOperation."""
+    import numpy as np  # slow to load, and the help of commands needs none
+
     if not isinstance(given, dict) or not set(shapes) <= set(given):
         names = f"a dict with {', '.join(map(str, given)) or 'nothing'}" if isinstance(given, dict) else repr(given)
         raise BadOperation(f"{what} gives {names}; it has to give a dict with {', '.join(shapes)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from .conditionals import Include, Macro, Preprocessed, preprocessed
@@ -14,6 +15,7 @@ from .tokens import SourceError, Token
 __all__ = ["SourceFile", "SourceFiles"]
 
 _LONGEST_ARGUMENTS = 200  # tokens of a template's
+_OPENING, _CLOSING = ("(", "<", "["), (")", ">", "]")
 
 
 @dataclass(slots=True)
@@ -76,6 +78,15 @@ class SourceFiles:
             if token.text in found and (instance := _launched(tokens, position)):
                 found[token.text] += [instance] if instance not in found[token.text] else []
         return found
+
+    def signatures(self) -> list[tuple[str, list[str]]]:
+        """The kernels with a body, each by its name with namespaces, and its parameters as the source has them."""
+        return [
+            ("::".join([*path, next(iter(declaration.names))]), _parameters(file.text, declaration))
+            for file in self.all
+            for path, declaration in _kernels(file.declared)
+            if declaration.defined
+        ]
 
     def namespaces(self, kernel: str) -> list[str]:
         """The namespaces around kernels of this name, each with those around it; none for one in no namespace."""
@@ -145,6 +156,27 @@ def _kernels(
             yield path, declaration
         names = [t.text for t in declaration.head if t.kind == "word" and t.text not in ("namespace", "inline")]
         yield from _kernels(declaration.children, (*path, *(names if declaration.kind == "namespace" else [])))
+
+
+def _parameters(text: str, kernel: Declaration) -> list[str]:
+    """The parameters of a kernel, each on one line and without comments."""
+    named = next(at for at, token in enumerate(kernel.tokens) if token.text in kernel.names)
+    depth, begin, found = 0, named + 2, list[str]()
+    for at, token in enumerate(kernel.tokens[named + 1 :], named + 1):
+        depth += (token.text in _OPENING) - (token.text in _CLOSING)
+        if at >= begin and (depth == 0 or (depth == 1 and token.text == ",")):
+            written = " ".join(_written(text, kernel.tokens[begin:at]).split())
+            found += [written] if written else []
+            begin = at + 1
+        if depth == 0:
+            break
+    return found
+
+
+def _written(text: str, tokens: Sequence[Token]) -> str:
+    """Tokens with the blanks that the text has between them, but no comments."""
+    between = [" " if before.end < token.start else "" for before, token in pairwise(tokens)]
+    return "".join(token.text + blank for token, blank in zip(tokens, [*between, ""], strict=True))
 
 
 def _launched(tokens: Sequence[Token], position: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +17,7 @@ import numpy as np
 
 from .. import emulator
 from ..model.errors import WorkbenchError, WrongUsage
-from ..model.origin import SUFFIXES
-from ..model.results import Verdict
+from .options import unwritable
 
 DTYPES: dict[str, np.dtype[Any]] = {
     **{f"{letter}{bits}": np.dtype(f"{letter}{bits // 8}") for letter in "iu" for bits in (8, 16, 32, 64)},
@@ -27,6 +26,40 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
+CPP_TYPES = {
+    "char": "i8",
+    "signed char": "i8",
+    "int8_t": "i8",
+    "bool": "u8",
+    "unsigned char": "u8",
+    "uint8_t": "u8",
+    "short": "i16",
+    "int16_t": "i16",
+    "unsigned short": "u16",
+    "uint16_t": "u16",
+    "int": "i32",
+    "int32_t": "i32",
+    "unsigned": "u32",
+    "unsigned int": "u32",
+    "uint32_t": "u32",
+    "long": "i64",
+    "long long": "i64",
+    "int64_t": "i64",
+    "unsigned long": "u64",
+    "unsigned long long": "u64",
+    "uint64_t": "u64",
+    "size_t": "u64",
+    "half": "f16",
+    "__half": "f16",
+    "float": "f32",
+    "double": "f64",
+    "nv_bfloat16": "bf16",
+    "__nv_bfloat16": "bf16",
+    "__nv_fp8_e4m3": "e4m3",
+    "__nv_fp8_e5m2": "e5m2",
+}
+"""Types of an argument by those of C++."""
+
 FILLS = ("zeros", "ones", "random", "arange", "nan", "uninitialised")
 _ARGUMENT = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*(?P<type>\w+)\s*(?P<shape>\[[^\]]*\])?"
@@ -37,13 +70,14 @@ _MAP = re.compile(
 )
 _STRUCT = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*\{(?P<members>.*)\}\s*", re.DOTALL)
 _MAP_EXAMPLE = "A:bf16[256,64]=random as map[64,64] swizzle=128"
-NOT_EXECUTED: dict[type[Exception], Verdict | None] = {
-    emulator.CompileError: Verdict.COMPILE_ERROR,
-    emulator.CompilerUnavailable: None,
-    emulator.PtxSyntaxError: Verdict.COMPILE_ERROR,
-    emulator.UnsupportedInstruction: Verdict.UNSUPPORTED,
+NOT_EXECUTED: dict[type[Exception], str] = {
+    emulator.CompileError: "compile_error",
+    emulator.CompilerUnavailable: "",
+    emulator.PtxSyntaxError: "compile_error",
+    emulator.UnsupportedInstruction: "unsupported",
 }
-"""What `emulator.launch` raises where there is nothing to execute, and what that is of the source."""
+"""What `emulator.launch` raises where there is nothing to execute, and the verdict of the source: none where it is not
+to blame."""
 
 CODES = {
     emulator.CompileError: "compile_error",
@@ -64,13 +98,25 @@ class UsageError(WrongUsage, ValueError):
 class NotExecuted(WorkbenchError):
     """A source that the emulator cannot execute, or a compiler that is missing; the message says what and where.
 
-    `verdict` is that of the source, None where it is not to blame; `file` and `line` are where, as far as it is known.
+    `verdict` is that of the source, empty where it is not to blame; `file` and `line` are where, as far as it is known.
     """
 
-    def __init__(self, message: str, code: str = "not_executed", verdict: Verdict | None = None) -> None:
+    def __init__(self, message: str, code: str = "not_executed", verdict: str = "") -> None:
         super().__init__(message)
         self.code, self.verdict = code, verdict
         self.file, self.line = "", 0
+
+
+@contextlib.contextmanager
+def not_executed() -> Iterator[None]:
+    """Errors of the emulator as those of a command. Raises UsageError and NotExecuted."""
+    try:
+        yield
+    except (emulator.ArchitectureError, emulator.ArgumentError, emulator.LaunchError) as error:
+        raise UsageError(str(error)) from None
+    except tuple(NOT_EXECUTED) as error:
+        kind = next(kind for kind in NOT_EXECUTED if isinstance(error, kind))
+        raise NotExecuted(str(error), CODES[kind], NOT_EXECUTED[kind]) from None
 
 
 @dataclass
@@ -87,26 +133,6 @@ class Argument:
     members: Sequence[Argument] = ()
 
 
-def source_lost(path: Path) -> str:
-    """Why a result is not written over what is there: nobody means a kernel; empty where it is no source."""
-    if path.is_file() and path.suffix in (*SUFFIXES, ".ptx", ".py", ".toml"):
-        return f"{path} is a source, which would be lost; name another file"
-    return ""
-
-
-def unwritable(path: Path) -> str:
-    """Why a file cannot be written, found out before the work; empty where nothing speaks against it."""
-    if path.is_dir():
-        return f"{path} is a folder; name a file"
-    if reason := source_lost(path):
-        return reason
-    if not path.parent.is_dir():
-        return f"there is no folder {path.parent}; make it first"
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        return f"{path} cannot be written"
-    return ""
-
-
 def check_paths(file: Path, include: Sequence[Path] = ()) -> None:
     """Raises UsageError unless the source is a file and each of the others a folder."""
     if not file.is_file():
@@ -114,6 +140,40 @@ def check_paths(file: Path, include: Sequence[Path] = ()) -> None:
     for folder in include:
         if not folder.is_dir():
             raise UsageError(f"--include {folder}: there is no such folder")
+
+
+def examples(file: Path, include: Sequence[str] = ()) -> str:
+    """The kernels of a file with their parameters, and a launch of each to begin with.
+
+    Raises NotExecuted and OSError.
+    """
+    with not_executed():
+        kernels = emulator.signatures(file, include)
+    if not kernels:
+        return f"{file} has no kernel: no function is __global__ (.entry in PTX)"
+    shown = []
+    for name, parameters in kernels:
+        words = ["workbench", "emulate", str(file), "--entry", name, "--grid", "4", "--block", "256"]
+        given = [example_argument(parameter, number) for number, parameter in enumerate(parameters)]
+        text = shlex.join([*words, *(word for one in given for word in ("--arg", one))])
+        shown.append(f"  {name}({', '.join(parameters)})\n    {text}")
+    count = f"kernel of {file}" if len(shown) == 1 else f"kernels of {file}, each"
+    return f"The {count} with a launch to begin with:\n" + "\n".join(shown)
+
+
+def example_argument(parameter: str, number: int) -> str:
+    """An `--arg` for a parameter of C++: an array for a pointer, which is written where it is not const."""
+    words = re.sub(r"__restrict__|__restrict|__grid_constant__|\bstd::|[*&]", r" ", parameter).split()
+    plain = [word for word in words if word not in ("const", "volatile")]
+    kind = CPP_TYPES.get(" ".join(plain))
+    name = f"a{number}"
+    if kind is None and len(plain) > 1:
+        kind, name = CPP_TYPES.get(" ".join(plain[:-1])), plain[-1]
+    if kind is None:
+        return f"{name}:TYPE[1024]=random" if "*" in parameter else f"{name}:TYPE=1"
+    if "*" not in parameter:
+        return f"{name}:{kind}=1" if kind[0] not in "iu" else f"{name}:{kind}=1024"
+    return f"{name}:{kind}[1024]=random" if "const" in words else f"{name}:{kind}[1024]"
 
 
 def parse_dimensions(text: str, what: str) -> tuple[int, ...]:
@@ -306,6 +366,8 @@ class Emulation:
     strict: bool = False
     suppress: Sequence[str] = ()
     arch: str | None = None
+    program: emulator.Program | None = None
+    """The compiled file, which `run` sets where it is None."""
 
     @property
     def arguments(self) -> list[Argument]:
@@ -315,24 +377,22 @@ class Emulation:
         return list({id(argument): argument for argument in flat}.values())
 
     def run(self) -> list[emulator.Report]:
-        """Runs it, up to the first launch with a failure, and saves the arrays that are to be saved.
-
-        Raises UsageError, NotExecuted and OSError.
-        """
+        """Runs it, up to the first launch with a failure. Raises UsageError, NotExecuted and OSError."""
         check_paths(self.file, self.include)
-        given = [step.given() for step in self.steps]
-        reports = self._launches(given)
+        return self._launches([step.given() for step in self.steps])
+
+    def save(self) -> None:
+        """Saves the arrays that are to be saved. Raises OSError."""
         for argument in self.arguments:
             if argument.save is not None and argument.array is not None:
                 array = argument.array
                 with argument.save.open("wb") as stream:
                     np.save(stream, array if array.dtype.isbuiltin == 1 else array.view(f"V{array.itemsize}"))
-        return reports
 
     def _launches(self, given: Sequence[dict[str, Any]]) -> list[emulator.Report]:
         named = [step.entry for step in self.steps if step.entry is not None]
-        try:
-            program = emulator.load(
+        with not_executed():
+            self.program = self.program or emulator.load(
                 self.file,
                 defines=self.defines,
                 include=self.include,
@@ -341,7 +401,7 @@ class Emulation:
                 nvcc=self.nvcc,
                 arch=self.arch,
             )
-            session = emulator.Session(program)
+            session = emulator.Session(self.program)
             for variable in self.variables:
                 session.set(variable.name, variable.value)
             reports: list[emulator.Report] = []
@@ -349,11 +409,6 @@ class Emulation:
                 if not reports or reports[-1].ok:
                     reports.append(self._launch(session, step, arguments))
             return reports
-        except (emulator.ArchitectureError, emulator.ArgumentError, emulator.LaunchError) as error:
-            raise UsageError(str(error)) from None
-        except tuple(NOT_EXECUTED) as error:
-            kind = next(kind for kind in NOT_EXECUTED if isinstance(error, kind))
-            raise NotExecuted(str(error), CODES[kind], NOT_EXECUTED[kind]) from None
 
     def _launch(self, session: emulator.Session, step: Step, arguments: dict[str, Any]) -> emulator.Report:
         return session.launch(

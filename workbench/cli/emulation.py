@@ -1,0 +1,273 @@
+"""What `workbench emulate` does: launches kernels of any file in the emulator, and shows what was found.
+
+It loads the emulator, and of the rest of the workbench only what an option asks for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from .. import __version__, emulator
+from ..model.errors import WrongUsage
+from . import launches
+
+if TYPE_CHECKING:
+    from ..report.judged import Judged
+    from ..triton.launching import Launched
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The options of the command."""
+
+    file: Path
+    entry: str | None
+    grid: str | None
+    block: str | None
+    cluster: str
+    arguments: tuple[str, ...]
+    shared: int
+    defines: tuple[str, ...]
+    include: tuple[Path, ...]
+    flags: tuple[str, ...]
+    variables: tuple[str, ...]
+    steps: tuple[str, ...]
+    nvcc: bool
+    arch: str | None
+    printed: str | None
+    max_seconds: float | None
+    seed: int
+    seeds: int
+    strict: bool
+    suppress: tuple[str, ...]
+    counters: bool
+    triton: bool
+    trace_file: Path | None
+    blocks: tuple[int, ...]
+    events: int
+    as_json: bool
+    sarif_file: Path | None
+
+    def job(self, seed: int, program: emulator.Program | None = None) -> launches.Emulation:
+        """The launches. The seed draws random arrays and the order of warps. Raises UsageError and OSError."""
+        rng = np.random.default_rng(seed)
+        grid = launches.parse_dimensions(self.grid or "", "--grid")
+        if absent := [str(block) for block in self.blocks if block >= math.prod(grid)]:
+            raise WrongUsage(
+                f"there is no block {' and no block '.join(absent)}: the last one is {math.prod(grid) - 1}"
+            )
+        first = launches.Step(
+            self.entry,
+            grid,
+            launches.parse_dimensions(self.block or "", "--block"),
+            launches.parse_arguments(self.arguments, rng),
+            self.shared,
+            launches.parse_dimensions(self.cluster, "--cluster"),
+        )
+        return launches.Emulation(
+            self.file,
+            launches.parse_steps(first, self.steps, rng),
+            [launches.parse_variable(text, rng) for text in self.variables],
+            launches.parse_defines(self.defines),
+            self.include,
+            self.flags,
+            seed,
+            self.counters,
+            emulator.Traced(self.blocks or (0,), self.events) if self.trace_file and seed == self.seed else None,
+            self.max_seconds,
+            self.nvcc,
+            self.strict,
+            self.suppress,
+            self.arch,
+            program,
+        )
+
+
+def emulate(**options: Any) -> None:
+    """Execute the kernel of a file as the options say, and show what was found. Exits with 1 where it was a failure."""
+    asked = Asked(**options)
+    if asked.triton:
+        return _emulate_triton(asked)
+    if asked.grid is None or asked.block is None:
+        launches.check_paths(asked.file, asked.include)
+        said = launches.examples(asked.file, [str(folder) for folder in asked.include])
+        hint: dict[str, Any] = {"param_hint": "--grid" if asked.grid is None else "--block", "param_type": "option"}
+        raise click.MissingParameter(said, **hint)
+    chosen = None if asked.printed is None else launches.parse_slice(asked.printed)
+    job, reports = _run(asked)
+    verdicts = _verdicts(asked, reports) if asked.as_json or asked.sarif_file else []
+    shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
+    if asked.as_json:
+        _print_document(asked, reports, {name: launches.plain(array) for name, array in shown.items()}, verdicts)
+    else:
+        _print_reports(asked, job.seed, reports)
+        for name, array in shown.items():
+            click.echo(f"{name}[{asked.printed}] = {' '.join(map(str, array))}")
+        if asked.counters:
+            _print_counters(asked.file, reports)
+    if not all(report.ok for report in reports):
+        raise click.exceptions.Exit(1)
+
+
+def _run(asked: Asked) -> tuple[launches.Emulation, list[emulator.Report]]:
+    """The launches with the first seed that finds a failure, otherwise those with the first seed. Arrays are saved."""
+    job = asked.job(asked.seed)
+    try:
+        reports = job.run()
+    except launches.NotExecuted as error:
+        if error.verdict and (asked.as_json or asked.sarif_file):
+            _refused(asked, error)
+        raise
+    if asked.trace_file is not None:
+        _save_trace(asked.trace_file, reports)
+    for seed in range(asked.seed + 1, asked.seed + asked.seeds):
+        if not all(report.ok for report in reports):
+            break
+        later = asked.job(seed, job.program)
+        found = later.run()
+        if not all(report.ok for report in found):
+            job, reports = later, found
+    job.save()
+    return job, reports
+
+
+def _save_trace(file: Path, reports: Sequence[emulator.Report]) -> None:
+    from ..inspect import trace  # which few launches need
+    from .console import notice
+
+    found = trace.as_json([report.statistics for report in reports], reports[0].kernel)
+    notice(trace.save(found, file))
+
+
+def _print_counters(file: Path, reports: Sequence[emulator.Report]) -> None:
+    from ..emulator.statistics import profile  # which few launches need
+    from ..inspect.profile import listing
+
+    for report in reports:
+        for line in listing(profile(report.statistics), str(file)):
+            click.echo(line)
+
+
+def _verdicts(asked: Asked, reports: Sequence[emulator.Report]) -> list[Judged]:
+    """The verdicts of the launches, also as SARIF."""
+    from ..judge.findings import hazard_of  # for programs that read the result
+    from ..report import judged
+
+    found = [
+        judged.of_findings(
+            report.kernel,
+            [*map(hazard_of, report.findings)],
+            "\n".join(map(str, report.findings)),
+            _again(),
+            asked.strict,
+        )
+        for report in reports
+    ]
+    _write_sarif(asked, found)
+    return found
+
+
+def _refused(asked: Asked, error: launches.NotExecuted) -> None:
+    """The document and SARIF have the verdict of a source that cannot be executed; the error has its line."""
+    from ..model.results import Verdict  # for programs that read the result
+    from ..report import judged
+    from . import documents
+
+    found = judged.of_source(asked.entry or asked.file.name, Verdict(error.verdict), str(error), asked.file)
+    error.file, error.line = found.file, found.line
+    documents.judged([found])
+    _write_sarif(asked, [found])
+
+
+def _write_sarif(asked: Asked, verdicts: Sequence[Judged]) -> None:
+    if asked.sarif_file and verdicts:
+        from ..report import sarif  # which few launches need
+
+        sarif.write(asked.sarif_file, verdicts, f"emulate/{verdicts[0].spec}", __version__)
+
+
+def _again() -> str:
+    """The command that does the same once more, for a reader."""
+    return shlex.join(["workbench", *(word for word in click.get_current_context().obj if word != "--json")])
+
+
+def _print_document(
+    asked: Asked, reports: Sequence[emulator.Report], arrays: dict[str, list[Any]], verdicts: Sequence[Judged]
+) -> None:
+    from . import documents
+
+    first, *later = (report.as_dict() for report in reports)
+    documents.result({**first, "then": later, "arrays": arrays, "seeds": asked.seeds}, verdicts)
+
+
+def _print_reports(asked: Asked, seed: int, reports: Sequence[emulator.Report]) -> None:
+    for report in reports:
+        click.echo(report.output, nl=False)
+        click.echo(str(report))
+    if asked.seeds > 1 and all(report.ok for report in reports):
+        click.echo(f"{asked.seeds} orders of warps were tried, seeds {asked.seed} to {asked.seed + asked.seeds - 1}")
+    elif seed != asked.seed:
+        click.echo(f"seed {seed} is the first that finds it; again: --seed {seed} --seeds 1")
+
+
+def _emulate_triton(asked: Asked) -> None:
+    """The file under `workbench.triton.emulate`. Options that say how a kernel is launched are the file's to say."""
+    file, target = asked.file, asked.arch or "sm_90a"
+    launches.check_paths(file)
+    context = click.get_current_context()
+    taken = ("file", "triton", "arch", "as_json", "seed", "seeds", "max_seconds", "strict", "suppress")
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name)
+        if name not in taken and given is click.core.ParameterSource.COMMANDLINE:
+            raise WrongUsage(f"{parameter.opts[0]} is not for --triton: {file} itself launches its kernels")
+    from ..triton.script import run_script  # which no other command needs
+
+    # what the file prints is no part of the JSON
+    with contextlib.redirect_stdout(sys.stderr) if asked.as_json else contextlib.nullcontext():
+        run = run_script(
+            file,
+            target,
+            seed=asked.seed,
+            orders=asked.seeds,
+            max_seconds=asked.max_seconds,
+            strict=asked.strict,
+            suppress=asked.suppress,
+        )
+    own = sorted({launched.target for launched in run.launches} - {target})
+    if own and context.get_parameter_source("arch") is click.core.ParameterSource.COMMANDLINE:
+        message = f"{file} has contexts of its own, for {', '.join(own)}: --arch {target} is not for their launches"
+        click.echo(message, err=True)
+    if asked.as_json:
+        from . import documents
+
+        documents.result(run.as_dict(), [_of_triton(one, _again(), asked.strict) for one in run.launches])
+    else:
+        for launched in run.launches:
+            click.echo(launched.output, nl=False)
+        click.echo(str(run))
+    if not run.ok:
+        raise click.exceptions.Exit(1)
+
+
+def _of_triton(launched: Launched, again: str, strict: bool) -> Judged:
+    """The verdict of one launch: of what was found, and of what differs from the reference."""
+    from ..judge.findings import hazard_of  # for programs that read the result
+    from ..model.results import Verdict
+    from ..report import judged
+
+    found = judged.of_findings(launched.kernel, [*map(hazard_of, launched.findings)], str(launched), again, strict)
+    if found.ok and launched.differences:
+        found = replace(found, code=Verdict.MISMATCH, ok=False, message="\n".join(launched.differences), replay=again)
+        found.reward = 0.0
+    return found
