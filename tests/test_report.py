@@ -256,9 +256,9 @@ def test_a_page_says_which_stages_were_not_run_and_not_compared_with_the_emulato
     AgreementRun(run.device, run.environment, compared).save(tmp_path / "nvidia-h200" / store.AGREEMENT)
     pages = _write(tmp_path, ("nvidia-h200", run))
     page = pages["nvidia-h200/vector_add.md"]
-    assert "In the ladder today, but not in these results: `grid_stride`." in page
+    assert _row(page, "## What was verified", "grid_stride")[1] == "not tried"
     assert "Not compared in this way yet: `vectorized`." in page
-    assert "| 2 of 2 (1 more) |" in pages["README.md"]
+    assert "| 2 of 2 (1 not tried) |" in pages["README.md"]
 
 
 def test_a_baseline_with_a_wrong_result_is_a_warning(tmp_path: Path) -> None:

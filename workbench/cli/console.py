@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -98,7 +98,7 @@ class StageProgress:
         self._all = self._bars.add_task("stages", total=stages)
         self._one = self._bars.add_task("", total=examples)
 
-    def __enter__(self) -> StageProgress:
+    def __enter__(self) -> Self:
         self._bars.start()
         return self
 

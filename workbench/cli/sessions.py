@@ -31,6 +31,7 @@ from ..run import request
 from ..run.session import Session
 from ..workers.cluster import LOCAL, Cluster, Processes, connect
 from . import documents
+from .budget import Rounds
 from .console import Fitting, StageProgress, console, notice, table
 from .errors import Interrupted
 
@@ -131,6 +132,11 @@ def work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: b
             found = ", ".join(f"{p.name} {len(p.measurements)}" for p in session.run.peers if p.operation == operation)
             progress.end_with(f"problems timed: {found or 'none was found'}")
     session.finish()
+    _say_taken_over(session)
+
+
+def _say_taken_over(session: Session) -> None:
+    """Say what was not done again."""
     if session.taken_over:
         notice(
             f"{session.taken_over} verifications and measurements are those of a run of {session.run.environment.date} "
@@ -152,32 +158,44 @@ def marking_stale(folder: Folder | None) -> Iterator[None]:
 
 
 @contextmanager
-def finishing(session: Session, as_json: bool, sarif_file: Path | None = None) -> Iterator[list[Path]]:
+def finishing(
+    session: Session, as_json: bool, sarif_file: Path | None = None, rounds: Rounds | None = None
+) -> Iterator[list[Path]]:
     """Show what the session has done, however the body ends, and choose the exit code; write it as SARIF, too. The body
-    adds the pages that it writes to the list; the last line names the first."""
+    adds the pages that it writes to the list; the last line names the first. Of a run in `rounds` the table has a line
+    for each operation, and the last lines say how far it has come and what goes further."""
     pages: list[Path] = []
+
+    def said() -> list[str]:
+        return [*(rounds.last_lines(session.run) if rounds else ()), *(f"open {page}" for page in pages[:1])]
+
     try:
         with marking_stale(session.folder):
             yield pages
     except KeyboardInterrupt:
-        _show_and_write(session.run, as_json, sarif_file)
+        _show_and_write(session.run, as_json, sarif_file, rounds)
         where = f"; their results are in {session.saved}" if session.saved else ""
         count = len(session.run.stages)
-        raise Interrupted(f"interrupted after {count} finished stage{'s' * (count != 1)}{where}") from None
+        lines = "".join(f"\n{line}" for line in said())
+        raise Interrupted(f"interrupted after {count} finished stage{'s' * (count != 1)}{where}{lines}") from None
     except Exception:
         if session.run.stages:
-            _show_and_write(session.run, as_json, sarif_file)
+            _show_and_write(session.run, as_json, sarif_file, rounds)
         if session.saved:
             notice(f"results so far are in {session.saved}")
         raise
-    _show_and_write(session.run, as_json, sarif_file)
+    _show_and_write(session.run, as_json, sarif_file, rounds)
     if session.any_seed:
         notice(f"problems were drawn from seed {session.run.seed}; --seed {session.run.seed} draws the same ones")
     for spec, reason in session.trouble.items():
         notice(f"{spec} passed and could not be timed: {reason}")
     if session.saved:
         notice(f"results are in {session.saved}")
-    notice(summary(session.run) + "".join(f"; open {page}" for page in pages[:1]))
+    if rounds:
+        for line in said():
+            notice(line)
+    else:
+        notice(summary(session.run) + "".join(f"; open {page}" for page in pages[:1]))
     if not session.ok():
         raise click.exceptions.Exit(1)
 
@@ -194,30 +212,30 @@ def summary(run: Run) -> str:
     return ", ".join(parts + [f"{count} {what}" for what, count in counts.items() if count])
 
 
-def _show_and_write(run: Run, as_json: bool, sarif_file: Path | None) -> None:
-    show(run, as_json)
+def _show_and_write(run: Run, as_json: bool, sarif_file: Path | None, rounds: Rounds | None) -> None:
+    show(run, as_json, rounds.table(run) if rounds else None)
     if sarif_file:
         sarif.write(sarif_file, of_run(run), "verify", __version__)
 
 
-def show(run: Run, as_json: bool) -> None:
-    """The run as tables, or as JSON."""
+def show(run: Run, as_json: bool, overview: Fitting | None = None) -> None:
+    """The run as tables, or as JSON; with an `overview` instead of the table of verdicts."""
     if as_json:
         documents.result(dataclasses.asdict(run), of_run(run))
         return
-    show_verification(run)
+    show_verification(run, overview)
     show_timing(run, {name: o.metric for name, o in registry.operations().items()})
 
 
-def show_verification(run: Run) -> None:
+def show_verification(run: Run, overview: Fitting | None = None) -> None:
     """The table of verdicts, then everything known about each failure, then why stages took nothing."""
     out = console()
-    out.print(verification_table(run))
+    out.print(overview or verification_table(run))
     for s in run.stages:
         if failed(s.verification):
             out.rule(characters="─", style="red")
             out.print(explain(f"{s.operation}:{s.stage}", s.verification, kept=True), soft_wrap=True)
-        elif s.verification.verdict is Verdict.UNSUPPORTED:
+        elif s.verification.verdict is Verdict.UNSUPPORTED and not overview:
             out.print(explain(f"{s.operation}:{s.stage}", s.verification, kept=True), soft_wrap=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,8 +20,9 @@ from ..records.versions import Remembered
 from ..report import pages, sarif
 from ..report.evidence import tiers
 from ..run.api import NO_TIMES
+from ..run.session import Session
 from ..run.touched import touched
-from . import documents
+from . import budget, documents
 from .console import StageProgress, console, notice, table
 from .options import options, specs_argument
 from .problems import suites_of
@@ -106,9 +108,13 @@ def bench(
 
 @click.command()
 @specs_argument
+@budget.option
 @options("device", "secret_seed", "examples", "problems", "baselines", "isolate", "fresh", "json", "output")
+@click.pass_obj
 def run(
+    given: list[str],
     specs: tuple[str, ...],
+    budget_s: float | None,
     device_name: str,
     seed: int | None,
     examples: int,
@@ -121,6 +127,9 @@ def run(
 ) -> None:
     """Verify, then time if there is a GPU, then write the report: the main job.
 
+    Without SPEC the run has a budget of three minutes. The same command continues where it stopped, until every stage
+    has been tried on --examples problems. On a GPU the fastest stage of each operation is timed early, on one problem.
+
     Results are saved after every stage in OUTPUT/<device>/results/<operation>.json. With SPEC, only the results of
     those stages are replaced. The others stay from the earlier run, and the report says which run each figure is from.
 
@@ -128,17 +137,34 @@ def run(
     interruption, the same command continues where it stopped.
     """
     stages = registry.select(specs)
+    seconds = budget.seconds_of(budget_s, specs, problem_texts)
     problems = suites_of(stages, problem_texts)
     session = session_on(opened(device_name, isolate), examples, seed, problems, output, fresh)
     if len(problem_texts) > 1 and not session.timed:
         raise click.UsageError("nothing is timed here, and stages are verified on one problem: give only one --problem")
-    with finishing(session, as_json) as written:
-        work(session, stages, 1 if problems and not session.timed else examples, peers=baselines == "all")
-        if session.folder and not specs:
+    rounds = budget.Rounds(stages, shlex.join(["workbench", *given])) if seconds else None
+    with finishing(session, as_json, rounds=rounds) as written:
+        try:
+            if seconds:
+                budget.work_within(session, stages, seconds, peers=baselines == "all")
+            else:
+                work(session, stages, 1 if problems and not session.timed else examples, peers=baselines == "all")
+        except KeyboardInterrupt:
+            if session.saved:
+                written += _written(session, output)
+            raise
+        if session.folder and session.run.finished and not specs:
             session.folder.discard_earlier_stages()
-        written += [p for p in pages.write(output, slug(session.run.device)) if p.suffix == ".md"]
-        written.sort(key=lambda page: len(page.parts))  # the index first
-        notice(f"wrote {', '.join(str(p) for p in written)}")
+        written += _written(session, output)
+
+
+def _written(session: Session, output: Path) -> list[Path]:
+    """The pages, the index first, which are written of what a session has saved; they are named."""
+    found = [p for p in pages.write(output, slug(session.run.device)) if p.suffix == ".md"]
+    found.sort(key=lambda page: len(page.parts))
+    others = f" and {len(found) - 3} others" if len(found) > 4 else ""
+    notice(f"wrote {', '.join(str(p) for p in (found[:3] if others else found))}{others}")
+    return found
 
 
 @click.command()

@@ -164,7 +164,8 @@ class Verification:
     """What was tried before anything was timed. Counts are of problems; `worst_error` is the largest error / bound.
 
     `wrong_rejected` is how many answers of broken kernels the comparison was given and rejected, as it has to. `date`
-    is when that was, where it was before the run: exactly this code had passed then, on this device.
+    is when that was, where it was before the run: exactly this code had passed then, on this device. `examples` is how
+    many problems were asked for, where these are not as many as the run's.
     """
 
     verdict: Verdict
@@ -178,6 +179,7 @@ class Verification:
     seconds: float = 0.0
     failure: Failure | None = None
     date: str = ""
+    examples: int = 0
 
 
 @dataclass

@@ -284,17 +284,18 @@ class Folder:
         self._begun: set[str] = set()
         """Operations whose file begins with the run that is being saved."""
 
-    def save(self, run: Run, unfinished: StageResult | None = None) -> Path:
+    def save(self, run: Run, unfinished: StageResult | None = None, only: str | None = None) -> Path:
         """Write the run as it is now and drop its stages from earlier ones. Returns the folder of results.
 
         `unfinished` stands for its last stage, which is being timed and stays in earlier runs until that is done.
+        `only` is the operation of which something has changed, where the rest of the run is written already.
         """
         if unfinished:
             run = replace(run, stages=[*run.stages[:-1], unfinished])
         self._bring_up_to_date()
         done = {(s.operation, s.stage) for s in run.stages if s is not unfinished}
         others = {p.operation for p in run.peers} | {t.operation for t in run.host} if run.finished else set()
-        for operation in dict.fromkeys(x.operation for x in _parts(run)):
+        for operation in dict.fromkeys(x.operation for x in _parts(run) if only in (None, x.operation)):
             kept = [
                 replace(
                     old,

@@ -5,6 +5,7 @@ Every figure is read from the JSON beside the page. The same JSON gives the same
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,8 @@ def _index(devices: dict[str, list[Run]], others: Mapping[str, str], stale: Coll
     ]
     for folder in [*timed, *(folder for folder in pages if folder not in timed)]:
         name = pages[folder][0].newest.device.name
-        parts += [f"## {name[:1].upper()}{name[1:]}", _device(folder, pages[folder], folder in timed, stale)]
+        untried = _untried(devices[folder], pages[folder])
+        parts += [f"## {name[:1].upper()}{name[1:]}", _device(folder, pages[folder], folder in timed, stale, untried)]
     if others:
         titles = [text.partition("\n")[0].lstrip("# ") for text in others.values()]
         links = [f"- [{title}]({path})" for title, path in zip(titles, others, strict=True)]
@@ -120,7 +122,16 @@ def _index(devices: dict[str, list[Run]], others: Mapping[str, str], stale: Coll
     return "\n\n".join(parts) + "\n"
 
 
-def _device(folder: str, pages: Sequence[Page], timed: bool, stale: Collection[str]) -> str:
+def _untried(runs: Sequence[Run], pages: Sequence[Page]) -> dict[str, int]:
+    """Operations of which an unfinished run has no stage yet, each with the number of its stages."""
+    if all(run.finished for run in runs):
+        return {}
+    own = registry.loaded().own or tuple(registry.operations())
+    found = Counter(stage.operation for stage in registry.stages() if stage.operation in own)
+    return {name: found[name] for name in sorted(found) if all(page.operation != name for page in pages)}
+
+
+def _device(folder: str, pages: Sequence[Page], timed: bool, stale: Collection[str], untried: Mapping[str, int]) -> str:
     """The table of the operations of one device."""
     headers = ("operation", *(TIMED if timed else ()), "stages passed", "run", "commit")
     rows = []
@@ -132,11 +143,13 @@ def _device(folder: str, pages: Sequence[Page], timed: bool, stale: Collection[s
             (
                 f"[{page.operation}]({name})" + (" (stale)" if name in stale else ""),
                 *(_best(page) if timed else ()),
-                f"{passed} of {len(page.entries)}" + (f" ({len(missing)} more)" if missing else ""),
+                f"{passed} of {len(page.entries)}" + (f" ({len(missing)} not tried)" if missing else ""),
                 newest.date[:10],
                 f"`{newest.commit[:12]}`" + (" *" if newest.dirty else ""),
             )
         )
+    for name, count in untried.items():
+        rows.append((name, *(["-"] * len(TIMED) if timed else ()), f"0 of 0 ({count} not tried)", "-", "-"))
     return table(headers, rows, ("stages passed",))
 
 
@@ -145,7 +158,7 @@ def _explained(pages: Sequence[Page]) -> list[str]:
     said = []
     if any(page.missing() for page in pages):
         said.append(
-            "*Stages passed* counts the stages of the run; *more* are stages of today's ladder that it did not have."
+            "*Stages passed* counts the stages of the results. *Not tried* counts the other stages of today's ladder."
         )
     if any(page.timed for page in pages):
         said.append(

@@ -25,7 +25,12 @@ class Interrupted:
         """Verifications and measurements that were not made again."""
 
     def result(self, stage: Stage[Any], digest: str) -> StageResult | None:
-        """What was found of a stage with this source."""
+        """What was found of a stage with this source, on as many problems as the run asks for."""
+        found = self.at_any_depth(stage, digest)
+        return found if found and not found.verification.examples else None
+
+    def at_any_depth(self, stage: Stage[Any], digest: str) -> StageResult | None:
+        """What was found of a stage with this source, on however many problems."""
         result, _ = self._stages.get((stage.operation, stage.name), (None, None))
         return result if result and result.source_sha256 == digest else None
 

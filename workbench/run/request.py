@@ -58,7 +58,8 @@ class Asked:
     What an interrupted run of the same code in the same environment left in the folder is taken over, unless `fresh`.
     With `keep`, versions of stages that pass are kept, and what fails is tried first the next time. With `rely`, too,
     what passed before just as it is now is not verified again, unless `fresh`. With `any_seed` that may have been with
-    another seed, and an interrupted run goes on with its own.
+    another seed, and an interrupted run goes on with its own. Without `resources` nothing is
+    assembled to tell what a stage takes of a multiprocessor.
     """
 
     device: Device
@@ -73,6 +74,7 @@ class Asked:
     keep: bool = False
     rely: bool = False
     any_seed: bool = False
+    resources: bool = True
 
     def suite(self, operation: Operation[Any]) -> tuple[Problem, ...]:
         """The problems that are timed."""

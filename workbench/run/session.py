@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..model.problem import Problem
 from ..model.results import Run, StageResult, Verdict
 from ..model.stage import Stage
 from ..records import environment, versions
 from ..report.evidence import passed
+from ..toolchain.compiler import source_digest, source_of
 from . import memory
 from .interrupted import Interrupted
 from .request import Asked, Listener
@@ -24,7 +27,7 @@ class Session(Asked):
 
     def __post_init__(self) -> None:
         self.run = Run(self.device.info(), environment.describe(), self.seed, self.examples, finished=False)
-        continues = self.folder and self.timed and not self.fresh
+        continues = self.folder and not self.fresh
         earlier = self.folder.interrupted(self.run, self.any_seed) if self.folder and continues else []
         if self.any_seed and earlier:
             self.seed = self.run.seed = earlier[0].seed
@@ -63,6 +66,8 @@ class Session(Asked):
         """Verify a stage, time it where that was asked for and it passed, and save. Raises CompilerUnavailable."""
         before = self._verifier.snapshot(stage)
         result = self._verifier.result(stage, listener)
+        if self.only_problem(stage):
+            result.verification.examples = 1
         self.run.stages.append(result)
         self._keep(stage, before, result)
         if self.timed and result.verification.verdict is Verdict.PASS:
@@ -74,6 +79,47 @@ class Session(Asked):
                 raise
         self._save()
         return result
+
+    def take_over(self, stages: Iterable[Stage[Any]]) -> list[tuple[Stage[Any], StageResult]]:
+        """Begin with what interrupted runs have found of stages that passed, on however many problems; what it is."""
+        taken: list[tuple[Stage[Any], StageResult]] = []
+        for stage in stages:
+            with contextlib.suppress(OSError):  # verification says so
+                found = self._interrupted.at_any_depth(stage, source_digest(source_of(stage)))
+                if found and found.verification.verdict is Verdict.PASS:
+                    taken.append((stage, found))
+                    self._interrupted.take_over(stage)
+        self.run.stages += [result for _, result in taken]
+        if taken:
+            self._save()
+        return taken
+
+    def enter(self, result: StageResult) -> None:
+        """Put a stage that was verified elsewhere into the record, in the place of what was found of it, and save."""
+        before = self._of(result)
+        if before and before.source_sha256 == result.source_sha256:
+            result.measurements, result.untimed = before.measurements, before.untimed
+        self.run.stages = [*(s for s in self.run.stages if s is not before), result]
+        if self.folder:
+            self.folder.save(self.run, only=result.operation)
+
+    def time(
+        self,
+        stage: Stage[Any],
+        result: StageResult,
+        listener: Listener,
+        problems: Collection[Problem] | None,
+        enough: Callable[[], bool],
+    ) -> None:
+        """Time a stage of the record that has passed, on the suite or on these problems, until it is enough."""
+        self.run.stages = [*(s for s in self.run.stages if s is not result), result]
+        self._timer.stage(stage, result, listener, problems, enough)
+        self._save()
+
+    def _of(self, result: StageResult) -> StageResult | None:
+        """What the record has of a stage."""
+        alike = (s for s in self.run.stages if (s.operation, s.stage) == (result.operation, result.stage))
+        return next(alike, None)
 
     def peers(self, operation: str, listener: Listener) -> None:
         """Time the other implementations of an operation, and NumPy on the CPU, and save. Raises Fault."""

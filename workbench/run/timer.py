@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,8 @@ from .interrupted import Interrupted
 from .request import Asked, Listener
 from .verifier import ALL
 
+LATER = "the run ended before it was timed"
+
 CHANGED = "the source has changed since it was verified: what would be timed is not what is right"
 
 
@@ -33,22 +35,36 @@ class Timer:
         self.trouble: dict[str, str] = {}
         """Stages that passed and could not be timed on a problem that they support, with the reason."""
 
-    def stage(self, stage: Stage[Any], result: StageResult, listener: Listener) -> None:
-        """Time a stage on the suite, saving after each problem."""
+    def stage(
+        self,
+        stage: Stage[Any],
+        result: StageResult,
+        listener: Listener,
+        problems: Collection[Problem] | None = None,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Time a stage on the suite, or on these `problems` of it, until it is `enough`. It is saved after each one,
+        and one that `result` has a measurement of is left out."""
         suite = self._asked.suite(registry.operation_of(stage))
-        same = source_digest(source_of(stage)) == result.source_sha256
-        before = {p: m for p in suite if same and (m := self._measured_before(stage, p, result.source_sha256))}
-        tasks = [(stage, self._asked.device, p, result.source_sha256) for p in suite if p not in before]
-        outcomes = self._asked.each(_bench, tasks)
         if not suite:
             result.untimed[ALL] = NO_SUITE
+        done = {measurement.problem for measurement in result.measurements}
+        suite = tuple(p for p in suite if str(p) not in done)
+        same = source_digest(source_of(stage)) == result.source_sha256
+        before = {p: m for p in suite if same and (m := self._measured_before(stage, p, result.source_sha256))}
+        wanted = [p for p in suite if p not in before and (problems is None or p in problems)]
+        outcomes = self._asked.each(_bench, [(stage, self._asked.device, p, result.source_sha256) for p in wanted])
         for number, problem in enumerate(suite):
-            later = dict.fromkeys((p.label for p in suite[number:]), "the run ended before it was timed")
+            if enough() or (problem not in before and problem not in wanted):
+                result.untimed[problem.label] = LATER
+                continue
+            later = dict.fromkeys((p.label for p in suite[number:]), LATER)
             self._save(replace(result, untimed=result.untimed | later))
             listener.timing(problem.label)
             outcome = before.get(problem) or next(outcomes)
             if isinstance(outcome, Measurement):
                 result.measurements.append(outcome)
+                result.untimed.pop(problem.label, None)
                 continue
             result.untimed[problem.label] = outcome
             if _takes(stage, problem, self._asked.device):

@@ -73,7 +73,7 @@ class Verifier:
         if verification.failure:
             publish(stage, verification.failure)
         result = StageResult(stage.operation, stage.name, stage.idea, stage.source, digest, verification)
-        if verification.verdict is Verdict.PASS:
+        if verification.verdict is Verdict.PASS and self._asked.resources:
             result.resources = self._resources(stage)
         elif self._asked.timed:
             result.untimed[ALL] = f"verification ended with {verification.verdict}"

@@ -40,9 +40,6 @@ def stages(page: Page) -> list[str]:
         "The SHA-256 covers the source and the headers that it includes. It and the name of the source are those at "
         "the time of the run, at the commit under Environment."
     )
-    if missing := page.missing():
-        names = ", ".join(f"`{name}`" for name in missing)
-        parts.append(f"In the ladder today, but not in these results: {names}.")
     return parts
 
 

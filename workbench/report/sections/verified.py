@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ...model.results import StageResult
+from ...model.results import Run, StageResult, Verification
 from ...records import store
 from ..evidence import explain, failed, is_shrunk, tiers, wrong_elements
 from ..markdown import fenced, one_line, table
@@ -18,7 +18,7 @@ REASONS = 4
 def verified(page: Page, pictures: Collection[str]) -> list[str]:
     worst_seed = ("worst error / bound", "seed")
     headers = ("stage", "verdict", "problems", "comparisons", "covered", "negative controls rejected", *worst_seed)
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for s, run in page.entries:
         v = s.verification
         verdict = f"**{v.verdict}**" if failed(v) else str(v.verdict)
@@ -27,8 +27,9 @@ def verified(page: Page, pictures: Collection[str]) -> list[str]:
             for field, counts in sorted(v.covered.items())
         )
         worst = f"{v.worst_error:.3f}" if v.tiers.get("bounded") else "-"
-        counts = (f"{v.problems:,}", tiers(v.tiers), covered or "-", v.wrong_rejected or "-", worst, v.seed)
+        counts = (problems(v, run), tiers(v.tiers), covered or "-", v.wrong_rejected or "-", worst, v.seed)
         rows.append((page.name(s.stage, run), verdict, *counts))
+    rows += [(f"`{name}`", "not tried", *["-"] * (len(headers) - 2)) for name in page.missing()]
     where = "in the emulator" if page.newest.device.kind == "emulator" else "on the device"
     parts = [
         "## What was verified",
@@ -54,6 +55,11 @@ def verified(page: Page, pictures: Collection[str]) -> list[str]:
         if failed(s.verification):
             parts += _failure(s, pictures)
     return [*parts, *_agreement(page)]
+
+
+def problems(v: Verification, run: Run) -> str:
+    """How many problems were solved, and of how many where the run had no time for as many as it asks for."""
+    return f"{v.problems:,}" + (f" of {run.examples:,}" if 0 < v.examples < run.examples else "")
 
 
 def _agreement(page: Page) -> list[str]:
