@@ -153,8 +153,7 @@ def test_a_stage_has_the_one_it_was_copied_from_as_its_parent(folder: Path) -> N
         "wider": "other",
     }
     text = (folder / "kernels/square/stages.py").read_text()
-    assert text.count('    parent="naive"') == 1  # of `other`; `wide` has that by default
-    assert text.count('    parent="other"') == 1
+    assert text.count('    after="naive",') == 2 and text.count('    after="other",') == 1
 
 
 def test_a_copy_of_the_first_of_a_track_is_its_child(folder: Path) -> None:

@@ -12,7 +12,7 @@ from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 from workbench.model.launch import Launch
 from workbench.model.operation import Operation
 from workbench.model.origin import BadOperation
-from workbench.model.stage import Place
+from workbench.model.stage import Place, Stage
 
 
 def _operation(**declared: dict[str, str]) -> Operation[VectorAddProblem]:
@@ -23,7 +23,7 @@ def _operation(**declared: dict[str, str]) -> Operation[VectorAddProblem]:
     return made
 
 
-def _declare(operation: Operation[Any], name: str, **keywords: str) -> None:
+def _declare(operation: Operation[Any], name: str, **keywords: Any) -> None:
     @operation.stage(name, source=f"{name}.cu", idea="", **keywords)
     def _(p: VectorAddProblem, size: Any) -> Launch:
         raise NotImplementedError
@@ -44,6 +44,56 @@ def test_a_track_begins_with_a_stage_that_has_no_parent() -> None:
         ("mma", "c"),
         ("simt", "a"),
     ]
+
+
+def test_a_stage_after_another_one_is_like_it_but_for_what_it_names() -> None:
+    made = dataclasses.replace(VECTOR_ADD, stages=[])
+    case, reason = (VectorAddProblem(n=5),), lambda *_: "no"
+    named: dict[str, Any] = {
+        "supports": reason,
+        "parameters": {"THREADS": 64},
+        "sizes": lambda p, size: {"BLOCKS": 2},
+        "architecture": 90,
+        "specific": True,
+        "alignment": 4,
+        "edge_cases": case,
+        "deterministic": False,
+        "space": {"THREADS": (64, 128)},
+        "constraint": reason,
+    }
+    launch: Any = lambda p, size: None  # noqa: E731
+    first = made.stage("first", code="", idea="one", **named)(launch)
+    same = made.stage("same", after=first, code="", idea="two")(launch)
+    assert same == dataclasses.replace(first, name="same", source="same.cu", idea="two", parent="first")
+    other = made.stage("other", after="first", code="", idea="", alignment=16, specific=False)(launch)
+    assert (other.parent, other.alignment, other.specific, other.edge_cases) == ("first", 16, False, case)
+    bare = Stage(made.name, "bare", "", "", launch)
+    for field in dataclasses.fields(Stage):
+        of_parameters = made.stage(f"of_{field.name}", after=first, code="", idea="", parameters={"WARPS": 2})(launch)
+        if field.name in ("space", "constraint"):
+            assert getattr(of_parameters, field.name) == getattr(bare, field.name)
+        elif field.name in ("accepts", "sizes_for", "architecture", "specific", "edge_cases", "deterministic"):
+            assert getattr(of_parameters, field.name) == getattr(first, field.name)
+
+
+def test_a_stage_comes_after_one_that_is_declared_and_has_no_other_parent() -> None:
+    made, other = _operation(first={}), _operation(first={})
+    for after in ("frist", other.stages[0]):
+        with pytest.raises(BadOperation, match=r"comes after '(frist|first)', which is no stage .* did you mean first"):
+            _declare(made, "second", after=after)
+    with pytest.raises(BadOperation, match="both a parent and a stage that it comes after"):
+        _declare(made, "second", after="first", parent="first")
+    made.stages.append(Stage(made.name, "elsewhere", "", "", made.stages[0].plan_for))
+    with pytest.raises(BadOperation, match="another module of stages declares"):
+        _declare(made, "second", after="elsewhere")
+
+
+def test_a_source_of_ours_is_found_by_the_name_of_its_stage() -> None:
+    made = dataclasses.replace(VECTOR_ADD, stages=[])
+    made.stage("vectorized", idea="")(VECTOR_ADD.stages[0].plan_for)
+    assert made.stages[0].source == "vector_add/2_vectorized.cu"
+    with pytest.raises(ValueError, match="either a source, which is a file, or code"):
+        made.stage("vectorised", idea="")
 
 
 def test_the_tree_goes_track_by_track_and_tells_branches() -> None:

@@ -108,7 +108,7 @@ def write_operation(name: str, files: Mapping[str, str]) -> tuple[Made, Path, Pa
 
 
 def stage(spec: str, previous: str) -> Made:
-    """Copy the source and the declaration of the stage `previous` for the new stage `spec`, `operation:stage`.
+    """Copy the source and the launch of the stage `previous` for the new stage `spec`, `operation:stage`, after it.
 
     The kernel is renamed, and the head of the source is to be filled in. The declaration is added at the end of the
     module. Raises CannotMake, UnknownSpec.
@@ -134,8 +134,7 @@ def stage(spec: str, previous: str) -> Made:
             f"workbench new my_{operation_name} --from {operation_name}"
         )
     source = before.path.with_name(f"{_next_number(before.path)}_{name}.cu")
-    by_default = before is ladder.stages[-1]
-    declaration, kernels = _declaration(before, name, str(source.relative_to(before.sources)), by_default)
+    declaration, kernels = _declaration(before, name, str(source.relative_to(before.sources)))
     text = _headed(before.path.read_text(errors=AS_IT_IS), name, source.name.partition("_")[0])
     for old, new in kernels.items():
         text = re.sub(rf"\b{old}\b", new, text)
@@ -273,9 +272,8 @@ def _next_number(before: Path) -> str:
     return str(max(numbers, default=0) + 1).zfill(len(digits[0]) if digits else 1)
 
 
-def _declaration(before: Stage[Any], name: str, source: str, by_default: bool) -> tuple[str, dict[str, str]]:
-    """The declaration of a child of a stage, and the kernels that it names with the new names of them. `by_default`:
-    it is a child without saying so."""
+def _declaration(before: Stage[Any], name: str, source: str) -> tuple[str, dict[str, str]]:
+    """The declaration of a stage after another one, and the kernels that it names with the new names of them."""
     try:
         text = getattr(before.plan_for, "text", "") or inspect.getsource(before.plan_for)
         function = ast.parse(text).body[0]
@@ -288,33 +286,32 @@ def _declaration(before: Stage[Any], name: str, source: str, by_default: bool) -
         r"__global__[^;{(]*(?:__launch_bounds__\s*\([^;{]*?\)\s*)?\b(\w+)\s*\(", before.path.read_text(errors=AS_IT_IS)
     )
     kernels = {entry: _kernel(entry, before.name, name) for entry in entries}
-    changes = {before.name: name, before.source: source, **kernels}
-    constants = [n for n in ast.walk(function) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-    edits: list[tuple[ast.expr, str]] = [(node, changes[node.value]) for node in constants if node.value in changes]
-    edits += [(k.value, f"{FILL_IN}: what it adds to {before.name}") for k in call.keywords if k.arg == "idea"]
-    spans = [(_span(text, node), f'"{value}"') for node, value in edits]
-    placed = [k for k in call.keywords if k.arg in ("parent", "track")]
-    spans = [s for s in spans if not any(_within(s[0], _span(text, k)) for k in placed)]
-    spans += [(_span(text, k), f'parent="{before.name}"') for k in placed]
-    if not placed and not by_default:
-        at = _span(text, call.args[0] if call.args else call.keywords[0])
-        indent = text[text.rfind("\n", 0, at[0]) + 1 : at[0]]
-        spans.append(((at[1], at[1]), f',{" " if indent.strip() else chr(10) + indent}parent="{before.name}"'))
+    strings = [
+        node
+        for statement in function.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in kernels
+    ]
+    spans = [(_span(text, node), f'"{kernels[str(node.value)]}"') for node in strings]
+    idea = f"{FILL_IN}: what it adds to {before.name}"
+    given = {"after": before.name, **({"source": source} if _names(call, "source") else {}), "idea": idea}
+    lines = [f'    "{name}",', *(f'    {key}="{value}",' for key, value in given.items())]
+    spans.append((_span(text, call), "\n".join([f"{ast.unparse(call.func)}(", *lines, ")"])))
     for (start, end), value in sorted(spans, reverse=True):
         text = f"{text[:start]}{value}{text[end:]}"
     text = re.sub(rf"^def {function.name}\(", f"def {name}(", text, flags=re.MULTILINE)
-    named = {node.value for node in constants}
+    named = {str(node.value) for node in strings}
     return text, {old: new for old, new in kernels.items() if old in named}
 
 
-def _span(text: str, node: ast.expr | ast.keyword) -> tuple[int, int]:
+def _names(call: ast.Call, keyword: str) -> bool:
+    return any(k.arg == keyword for k in call.keywords)
+
+
+def _span(text: str, node: ast.expr) -> tuple[int, int]:
     """Where a part of the text begins and ends."""
     assert node.end_lineno is not None and node.end_col_offset is not None
     return _place_of(text, node.lineno, node.col_offset), _place_of(text, node.end_lineno, node.end_col_offset)
-
-
-def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
 def _place_of(text: str, line: int, column: int) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
+from . import origin
 from .baseline import Baseline
 from .calls import Call, Function
 from .cost_model import Work
@@ -20,6 +22,10 @@ from .stage import Place, Stage
 if TYPE_CHECKING:
     from hypothesis import strategies as st
 
+
+INHERITED = ("accepts", "sizes_for", "architecture", "specific", "alignment", "edge_cases", "deterministic")
+ABOUT_PARAMETERS = ("parameters", "space", "constraint")
+"""What a stage that comes after another one has of it, where it does not name it itself."""
 
 NO_SUITE = "the operation has no suite of problems: name one with --problem"
 
@@ -113,67 +119,112 @@ class Operation(Generic[P]):
         self,
         name: str,
         *,
-        source: str = "",
         idea: str,
+        after: Stage[P] | str | None = None,
+        source: str = "",
+        code: str | None = None,
         parent: str | None = None,
         track: str | None = None,
-        code: str | None = None,
-        supports: Callable[[P], str | None] = lambda problem: None,
+        supports: Callable[[P], str | None] | None = None,
         parameters: Mapping[str, int] | None = None,
-        sizes: Callable[[P, Mapping[str, int]], Mapping[str, int]] = lambda problem, size: {},
-        architecture: int = 70,
-        specific: bool = False,
-        alignment: int = 16,
-        edge_cases: tuple[P, ...] = (),
-        deterministic: bool = True,
+        sizes: Callable[[P, Mapping[str, int]], Mapping[str, int]] | None = None,
+        architecture: int | None = None,
+        specific: bool | None = None,
+        alignment: int | None = None,
+        edge_cases: tuple[P, ...] | None = None,
+        deterministic: bool | None = None,
         space: Mapping[str, tuple[int, ...]] | None = None,
-        constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None,
+        constraint: Callable[[P, Mapping[str, int]], str | None] | None = None,
     ) -> Callable[[Callable[[P, Mapping[str, int]], Launch | Plan]], Stage[P]]:
         """Declare the next stage of the ladder; the decorated function returns its launch for a problem.
 
-        Its parent, which it is compared with, is the stage declared before it, or the one that `parent` names. `track`
-        begins a new track of this name: the stage is the first of it and has no parent.
+        A stage `after` another one, which is given itself or by its name, has it as its parent, which it is compared
+        with, and is like it in all that is not named here. Of a stage that names its `parameters` this is not so of
+        `space` and `constraint`, which are about them. Without `after` what is not named has the default of `Stage`,
+        and the parent is the stage declared before, or the one that `parent` names. `track` begins a new track of this
+        name: the stage is the first of it and has no parent.
+
         The function gets the problem and the stage's `parameters`, and the `sizes` that depend on both. The CUDA C++ is
-        the file `source`, relative to the folder of the operation's sources, or the string `code`. Raises ValueError
-        for a name that is taken, neither or both of `source` and `code`, and a `space` without a parameter's declared
-        value; BadOperation for a parent that is not declared before the stage, or a track that is there already.
+        the string `code`, or the file `source`, relative to the folder of the operation's sources. Where that folder is
+        known already, as for the workbench's own operations, a file of the operation that is called like the stage need
+        not be named: `OPERATION/TRACK/07_NAME.cu`.
+
+        Raises ValueError for a name that is taken, neither or both of `source` and `code`, and a `space` without a
+        parameter's declared value; BadOperation for a parent that is not declared before the stage, or a track that is
+        there already.
         """
-        self._check_source(name, source, code)
-
-        def declare(plan_for: Callable[[P, Mapping[str, int]], Launch | Plan]) -> Stage[P]:
-            self._check(name, parameters or {}, space or {})
-            before, place = self._place(name, parent, track)
-            stage = Stage(
-                operation=self.name,
-                name=name,
-                source=source or f"{name}.cu",
-                idea=idea,
-                code=code,
-                plan_for=plan_for,
-                accepts=supports,
-                defines_for=self.defines,
-                sizes_for=sizes,
-                architecture=architecture,
-                specific=specific,
-                alignment=alignment,
-                edge_cases=edge_cases,
-                deterministic=deterministic,
-                constraint=constraint,
-                owner=self,
-                parent=before,
-                track=place,
-                parameters=parameters or {},
-                space=space or {},
-            )
-            self.stages.append(stage)
-            return stage
-
-        return declare
-
-    def _check_source(self, name: str, source: str, code: str | None) -> None:
-        """Raises ValueError for a stage without a source, or with two."""
+        if parent is not None and after is not None:
+            raise BadOperation(f"{self.name}:{name} has both a parent and a stage that it comes after: name one")
+        if code is None:
+            source = source or self._source(name)
         if bool(source) == (code is not None):
             raise ValueError(f"{self.name}:{name} has to have either a source, which is a file, or code, a string")
+        given: dict[str, Any] = {
+            "parameters": parameters,
+            "space": space,
+            "constraint": constraint,
+            "accepts": supports,
+            "sizes_for": sizes,
+            **{"architecture": architecture, "specific": specific, "alignment": alignment},
+            **{"edge_cases": edge_cases, "deterministic": deterministic},
+        }
+        source = source if code is None else f"{name}.cu"
+        return lambda plan_for: self._add(name, plan_for, given, after, parent, track, source, idea, code)
+
+    def _add(
+        self,
+        name: str,
+        plan_for: Callable[[P, Mapping[str, int]], Launch | Plan],
+        given: Mapping[str, Any],
+        after: Stage[P] | str | None,
+        parent: str | None,
+        track: str | None,
+        source: str,
+        idea: str,
+        code: str | None,
+    ) -> Stage[P]:
+        """Add a stage, with the values of its fields that have been given."""
+        values = self._inherited(name, after, whole=given["parameters"] is None)
+        values |= {field: value for field, value in given.items() if value is not None}
+        before, place = self._place(name, parent if after is None else _name(after), track)
+        self._check(name, values.get("parameters", {}), values.get("space", {}))
+        stage = Stage(
+            operation=self.name,
+            name=name,
+            source=source,
+            idea=idea,
+            code=code,
+            plan_for=plan_for,
+            defines_for=self.defines,
+            owner=self,
+            parent=before,
+            track=place,
+            **values,
+        )
+        self.stages.append(stage)
+        return stage
+
+    def _source(self, name: str) -> str:
+        """The file of the operation that is called like a stage, below the folder of its sources; empty if none is."""
+        folder = self.sources or origin.SOURCES
+        return _sources(folder / self.name).get(name, "")
+
+    def _inherited(self, name: str, after: Stage[P] | str | None, whole: bool) -> dict[str, Any]:
+        """What a stage has of the one that it comes after; of its parameters and what is about them only if `whole`."""
+        if after is None:
+            return {}
+        before = next((s for s in self.stages if s.name == _name(after)), None)
+        if before is None or (isinstance(after, Stage) and after is not before):
+            raise BadOperation(
+                f"{self.name}:{name} comes after {_name(after)!r}, which is no stage of {self.name} before it; "
+                f"{hint(_name(after), [s.name for s in self.stages], 'stages so far')}"
+            )
+        if not before.source:  # `hosted` knows its name only
+            raise BadOperation(
+                f"{self.name}:{name} comes after {before.name}, which another module of stages declares: import it "
+                f"from there, or write parent={before.name!r} and all that the stage is"
+            )
+        return {name: getattr(before, name) for name in (*INHERITED, *(ABOUT_PARAMETERS if whole else ()))}
 
     def _check(self, name: str, parameters: Mapping[str, int], space: Mapping[str, tuple[int, ...]]) -> None:
         """Raises ValueError for a name that is taken or cannot be in a path, and a space without a declared value."""
@@ -222,3 +273,14 @@ class Operation(Generic[P]):
             found[stage.name] = Place(stage.track, stage.parent, level)
         order = list(dict.fromkeys(place.track for place in found.values()))
         return dict(sorted(found.items(), key=lambda item: order.index(item[1].track)))
+
+
+def _name(stage: Stage[Any] | str) -> str:
+    return stage if isinstance(stage, str) else stage.name
+
+
+@cache
+def _sources(folder: Path) -> dict[str, str]:
+    """The CUDA sources of an operation by the names of their stages, relative to the folder above."""
+    files = sorted(folder.rglob("*_*.cu"))
+    return {file.stem.partition("_")[2]: file.relative_to(folder.parent).as_posix() for file in files}

@@ -15,6 +15,10 @@ from .origin import declared
 from .problem import P
 
 
+def every_problem(problem: object) -> None:
+    """`supports` of a stage that takes all problems of its operation, after one that does not."""
+
+
 class Owner(Protocol):
     """What a stage knows of its operation."""
 
@@ -46,7 +50,7 @@ class Stage(Generic[P]):
     source: str
     idea: str
     plan_for: Callable[[P, Mapping[str, int]], Launch | Plan]
-    accepts: Callable[[P], str | None] = lambda problem: None
+    accepts: Callable[[P], str | None] = every_problem
     defines_for: Callable[[P], Mapping[str, str | int]] = lambda problem: {}
     parameters: Mapping[str, int] = field(default_factory=dict)
     sizes_for: Callable[[P, Mapping[str, int]], Mapping[str, int]] = lambda problem, size: {}

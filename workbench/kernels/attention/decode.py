@@ -66,7 +66,6 @@ def _constraint(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
 @ATTENTION.stage(
     "packed_heads",
     track="decode",
-    source="attention/decode/01_packed_heads.cu",
     idea="few rows: the rows of heads that share keys form one tile; each warp loads its own keys, some tiles ahead",
     parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3},
     space=_SPACE,
@@ -119,14 +118,12 @@ _SPLIT_CASES = (
 
 @ATTENTION.stage(
     "split_keys",
-    source="attention/decode/02_split_keys.cu",
+    after=packed_heads,
     idea="enough blocks to fill the GPU share the keys of a tile; a second kernel merges their results",
     parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
     space=_SPACE,
     constraint=_constraint,
-    sizes=_sizes,
     edge_cases=_SPLIT_CASES,
-    architecture=80,
 )
 def split_keys(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     splits, _ = splits_of(p, size)
@@ -145,14 +142,8 @@ def split_keys(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
 
 @ATTENTION.stage(
     "last_block",
-    source="attention/decode/03_last_block.cu",
+    after=split_keys,
     idea="the last block of a tile merges the results; a counter tells which block is the last",
-    parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
-    space=_SPACE,
-    constraint=_constraint,
-    sizes=_sizes,
-    edge_cases=_SPLIT_CASES,
-    architecture=80,
 )
 def last_block(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     counters = Array((row_tiles(p),), FP32, output=True, zero=True)  # 4 bytes each

@@ -24,7 +24,6 @@ def constraint(p: GroupedHeads, size: Mapping[str, int]) -> str | None:
 @ATTENTION.stage(
     "tensor_core",
     track="mma",
-    source="attention/mma/01_tensor_core.cu",
     idea="tensor cores (mma.sync): weights stay in registers; cp.async loads the next keys and values",
     parameters={"WARPS": 4, "BLOCK_N": 64},
     space={"WARPS": (4, 8), "BLOCK_N": (32, 64, 128)},

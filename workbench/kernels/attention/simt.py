@@ -9,6 +9,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
+from ...model.stage import every_problem
 from .operation import ATTENTION, EDGE_CASES, counts, strides
 from .problem import AttentionProblem
 
@@ -25,7 +26,6 @@ def weights_fit(p: AttentionProblem) -> str | None:
 @ATTENTION.stage(
     "naive",
     track="simt",
-    source="attention/simt/01_naive.cu",
     idea="three kernels: logits, their softmax, averages; the weights of all pairs are stored in memory",
     parameters={"THREADS": 128},
     supports=weights_fit,
@@ -52,12 +52,11 @@ def naive(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
 
 @ATTENTION.stage(
     "online",
-    source="attention/simt/02_online.cu",
+    after=naive,
     idea="one kernel, one warp per row: weights are relative to the maximum so far, and sums are rescaled",
     parameters={"WARPS": 4},
     space={"WARPS": (1, 2, 4, 8)},
-    edge_cases=EDGE_CASES,
-    alignment=2,
+    supports=every_problem,
 )
 def online(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     rows = p.batch * p.heads * p.rows

@@ -96,7 +96,6 @@ def _launch(
 @ATTENTION.stage(
     "tma",
     track="wgmma",
-    source="attention/wgmma/01_tma.cu",
     idea="TMA loads tiles of keys and values, wgmma multiplies them in place; weights stay in registers",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 2},
@@ -111,14 +110,8 @@ def tma(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
 
 @ATTENTION.stage(
     "specialised",
-    source="attention/wgmma/02_specialised.cu",
+    after=tma,
     idea="a producer loads through circular buffers of keys and of values; consumers do not wait for each other",
-    supports=tensor_maps,
-    parameters={"WARPGROUPS": 2},
-    sizes=_tile_sizes,
-    edge_cases=_EDGE_CASES,
-    architecture=90,
-    specific=True,
 )
 def specialised(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "attention_specialised")
@@ -126,14 +119,8 @@ def specialised(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
 
 @ATTENTION.stage(
     "ping_pong",
-    source="attention/wgmma/03_ping_pong.cu",
+    after=specialised,
     idea="consumers alternate: while the products of one are computed, the other computes weights",
-    supports=tensor_maps,
-    parameters={"WARPGROUPS": 2},
-    sizes=_tile_sizes,
-    edge_cases=_EDGE_CASES,
-    architecture=90,
-    specific=True,
 )
 def ping_pong(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "attention_ping_pong")
@@ -141,14 +128,8 @@ def ping_pong(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
 
 @ATTENTION.stage(
     "overlap",
-    source="attention/wgmma/04_overlap.cu",
+    after=ping_pong,
     idea="a consumer computes weights of the next tile while the product of this tile's values is computed",
-    supports=tensor_maps,
-    parameters={"WARPGROUPS": 2},
-    sizes=_tile_sizes,
-    edge_cases=_EDGE_CASES,
-    architecture=90,
-    specific=True,
 )
 def overlap(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "attention_overlap")
@@ -195,16 +176,13 @@ def in_rounds(tiles: int) -> tuple[int, int, int]:
 
 @ATTENTION.stage(
     "persistent",
-    source="attention/wgmma/05_persistent.cu",
+    after=overlap,
     idea="persistent blocks take one tile of rows after the other, the longest first",
-    supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
     space={"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 80, 96, 112, 128, 144, 160, 176)},
     constraint=_fits,
     sizes=_fitted_sizes,
     edge_cases=(*_EDGE_CASES, *_MANY_TILES),
-    architecture=90,
-    specific=True,
 )
 def persistent(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     launch = _launch(p, size, "attention_persistent", more=(np.int32(p.batch * p.heads), np.int32(_together(p))))
@@ -247,17 +225,13 @@ _DRAWN_SPACE = {"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 96, 128, 160, 176)
 
 @ATTENTION.stage(
     "dynamic",
-    parent="overlap",
-    source="attention/wgmma/06_dynamic.cu",
+    after=overlap,
     idea="a dynamic tile scheduler: producers draw tiles from a counter, so no block gets too many long ones",
-    supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
     space=_DRAWN_SPACE,
     constraint=_dynamic_fits,
     sizes=_dynamic_sizes,
     edge_cases=(*_EDGE_CASES, *_MANY_TILES),
-    architecture=90,
-    specific=True,
 )
 def dynamic(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     return _drawn(p, size, "attention_dynamic")
@@ -281,17 +255,12 @@ _STORED_CASES = (
 
 @ATTENTION.stage(
     "tma_store",
-    parent="dynamic",
-    source="attention/wgmma/08_tma_store.cu",
+    after=dynamic,
     idea="averages go through shared memory, where the queries were, and TMA stores them",
     supports=whole_chunks,
-    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
-    space=_DRAWN_SPACE,
     constraint=_stored_fits,
     sizes=_stored_sizes,
     edge_cases=_STORED_CASES,
-    architecture=90,
-    specific=True,
 )
 def tma_store(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     return _drawn(p, size, "attention_tma_store", by_tma=True)
@@ -299,16 +268,8 @@ def tma_store(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
 
 @ATTENTION.stage(
     "row_by_row",
-    source="attention/wgmma/09_row_by_row.cu",
+    after=tma_store,
     idea="weights of one row hide behind products, those of the other hide the rescaling and rounding",
-    supports=whole_chunks,
-    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
-    space=_DRAWN_SPACE,
-    constraint=_stored_fits,
-    sizes=_stored_sizes,
-    edge_cases=_STORED_CASES,
-    architecture=90,
-    specific=True,
 )
 def row_by_row(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     return _drawn(p, size, "attention_row_by_row", by_tma=True)
@@ -362,17 +323,12 @@ def _small_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
 
 @ATTENTION.stage(
     "small_blocks",
-    parent="specialised",
-    source="attention/wgmma/07_small_blocks.cu",
+    after=specialised,
     idea="blocks of one or two warpgroups without a producer: several share a multiprocessor",
-    supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "STAGES": 2, "BLOCKS": 0},
     space={"WARPGROUPS": (0, 1, 2), "TILE_KEYS": (0, 32, 64, 96, 128), "STAGES": (2, 3, 4), "BLOCKS": (0, 1, 2, 3)},
     constraint=_small_fits,
     sizes=_small_sizes,
-    edge_cases=_EDGE_CASES,
-    architecture=90,
-    specific=True,
 )
 def small_blocks(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return replace(_launch(p, size, "attention_small_blocks", producers=0), shared_bytes=_small_bytes(size))

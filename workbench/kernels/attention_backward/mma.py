@@ -36,7 +36,6 @@ _ALL_KEYS_EDGE_CASES = (
 @ATTENTION_BACKWARD.stage(
     "tensor_core",
     track="mma",
-    source="attention_backward/mma/01_tensor_core.cu",
     idea="tensor cores (mma.sync): a block owns keys, loops over rows, recomputes weights, adds to dq atomically",
     sizes=lambda p, size: {"DIM": padded_dim(p)},
     edge_cases=_EDGE_CASES,
@@ -77,12 +76,12 @@ def _few_keys(p: AttentionBackwardProblem) -> str | None:
 
 @ATTENTION_BACKWARD.stage(
     "all_keys",
-    source="attention_backward/mma/02_all_keys.cu",
+    after=tensor_core,
     idea="a block owns all keys of a head: dq stays in registers; one launch, no scratch memory, no atomics",
     supports=_few_keys,
     sizes=lambda p, size: _all_keys_sizes(p),
     edge_cases=_ALL_KEYS_EDGE_CASES,
-    architecture=80,
+    deterministic=True,
 )
 def all_keys(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
     of = _all_keys_sizes(p)

@@ -18,7 +18,6 @@ from .problem import AttentionBackwardProblem
 @ATTENTION_BACKWARD.stage(
     "naive",
     track="simt",
-    source="attention_backward/simt/01_naive.cu",
     idea="the steps of the definition; weights and gradients of all logits are stored in memory",
     parameters={"THREADS": 128},
     supports=weights_fit,

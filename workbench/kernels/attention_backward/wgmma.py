@@ -81,7 +81,6 @@ def _plan(p: AttentionBackwardProblem, kernel: str, producers: int = 1, more: tu
 @ATTENTION_BACKWARD.stage(
     "tma",
     track="wgmma",
-    source="attention_backward/wgmma/01_tma.cu",
     idea="TMA and wgmma: transposed logits stay in registers, and dq is added to memory in bulk",
     supports=_supports,
     sizes=_sizes,
@@ -96,14 +95,8 @@ def tma(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
 
 @ATTENTION_BACKWARD.stage(
     "specialised",
-    source="attention_backward/wgmma/02_specialised.cu",
+    after=tma,
     idea="a producer loads rows through circular buffers of q and of do; two consumers synchronise once a tile",
-    supports=_supports,
-    sizes=_sizes,
-    edge_cases=_EDGE_CASES,
-    architecture=90,
-    specific=True,
-    deterministic=False,
 )
 def specialised(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
     return _plan(p, "attention_backward_specialised")
@@ -111,14 +104,10 @@ def specialised(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
 
 @ATTENTION_BACKWARD.stage(
     "wide",
-    source="attention_backward/wgmma/03_wide.cu",
+    after=specialised,
     idea="for dim 256: each consumer has half of the columns; one computes weights, one gradients of the logits",
     supports=lambda p: tensor_maps(p) if p.dim > 128 else "vectors of at most 128 elements need no halves",
-    sizes=_sizes,
     edge_cases=_WIDE_EDGE_CASES,
-    architecture=90,
-    specific=True,
-    deterministic=False,
 )
 def wide(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
     return _plan(p, "attention_backward_wide")
@@ -126,14 +115,9 @@ def wide(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
 
 @ATTENTION_BACKWARD.stage(
     "deterministic",
-    parent="specialised",
-    source="attention_backward/wgmma/04_deterministic.cu",
+    after=specialised,
     idea="flags make blocks add their parts of dq in the order of their keys, so two runs give the same bits",
-    supports=_supports,
-    sizes=_sizes,
-    edge_cases=_EDGE_CASES,
-    architecture=90,
-    specific=True,
+    deterministic=True,
 )
 def deterministic(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
     tile = ROWS[padded_dim(p)]

@@ -16,7 +16,6 @@ from .problem import AttentionVarlenProblem, tensor_maps
 @ATTENTION_VARLEN.stage(
     "tensor_core",
     track="mma",
-    source="attention_varlen/mma/01_tensor_core.cu",
     idea="tensor cores (mma.sync): a block finds its tile in the offsets; what lies behind an end is zero",
     parameters={"WARPS": 4, "BLOCK_N": 64},
     space={"WARPS": (4, 8), "BLOCK_N": (32, 64, 128)},

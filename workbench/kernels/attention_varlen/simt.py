@@ -14,7 +14,6 @@ from .problem import AttentionVarlenProblem
 @ATTENTION_VARLEN.stage(
     "naive",
     track="simt",
-    source="attention_varlen/simt/01_naive.cu",
     idea="one warp per row: it finds its sequence in the offsets, and then works as in attention",
     parameters={"WARPS": 4},
     space={"WARPS": (1, 2, 4, 8)},

@@ -64,7 +64,6 @@ def _launch(
 @ATTENTION_VARLEN.stage(
     "tma",
     track="wgmma",
-    source="attention_varlen/wgmma/01_tma.cu",
     idea="TMA and wgmma as in attention; rows and keys of the next sequence in a tile are masked and not stored",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
@@ -95,14 +94,8 @@ def _ranked(
 
 @ATTENTION_VARLEN.stage(
     "longest_first",
-    source="attention_varlen/wgmma/02_longest_first.cu",
+    after=tma,
     idea="a first kernel ranks sequences by their number of keys; blocks start with the longest",
-    supports=tensor_maps,
-    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
-    sizes=_sizes,
-    edge_cases=_EDGE_CASES,
-    architecture=90,
-    specific=True,
 )
 def longest_first(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
     return _ranked(p, size, "attention_varlen_longest_first")
@@ -110,14 +103,8 @@ def longest_first(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
 
 @ATTENTION_VARLEN.stage(
     "persistent",
-    source="attention_varlen/wgmma/03_persistent.cu",
+    after=longest_first,
     idea="persistent blocks: a producer draws the next of the ranked tiles from a counter, and loads it ahead",
-    supports=tensor_maps,
-    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
-    sizes=_sizes,
-    edge_cases=_EDGE_CASES,
-    architecture=90,
-    specific=True,
 )
 def persistent(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
     return _drawn(p, size, "attention_varlen_persistent")
@@ -144,14 +131,10 @@ def _stored_sizes(p: AttentionVarlenProblem, size: Mapping[str, int]) -> dict[st
 
 @ATTENTION_VARLEN.stage(
     "row_by_row",
-    source="attention_varlen/wgmma/04_row_by_row.cu",
+    after=persistent,
     idea="as in attention: one row's weights hide behind products, the other's hide rescaling; TMA stores",
     supports=whole_chunks,
-    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
     sizes=_stored_sizes,
-    edge_cases=_EDGE_CASES,
-    architecture=90,
-    specific=True,
 )
 def row_by_row(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
     return _drawn(p, size, "attention_varlen_row_by_row", by_tma=True)

@@ -190,7 +190,6 @@ def _sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
 @CONV2D.stage(
     "depthwise_tma",
     track="depthwise",
-    source="conv2d/depthwise/01_depthwise_tma.cu",
     idea="a thread walks down columns with all taps in registers; TMA brings rows into a circular buffer",
     supports=_walks,
     parameters={"COLUMNS": 0, "STRIPS": 0, "BAND": 0},

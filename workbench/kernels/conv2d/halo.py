@@ -69,7 +69,6 @@ def _tiles(p: Conv2dProblem, size: Mapping[str, int]) -> int:
 @CONV2D.stage(
     "halo",
     track="halo",
-    source="conv2d/halo/01_halo.cu",
     idea="a block copies the pixels for a rectangle of outputs to shared memory once for all taps",
     supports=first_refusal(channels_last, half_only, eights, _overlapping),
     parameters={"TILE_M": 0, "TILE_N": 0, "TILE_X": 0, "SPLITS": 0, "WIDE": 0},

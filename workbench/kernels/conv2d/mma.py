@@ -69,7 +69,6 @@ def _constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
 @CONV2D.stage(
     "tensor_core",
     track="mma",
-    source="conv2d/mma/01_tensor_core.cu",
     idea="an implicit product on tensor cores (mma.sync): cp.async gathers a tap a k-tile, or writes zeros at edges",
     supports=first_refusal(channels_last, half_only, eights),
     parameters={"BLOCK_M": 128, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
@@ -85,13 +84,10 @@ def tensor_core(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 
 @CONV2D.stage(
     "few_channels",
-    source="conv2d/mma/02_few_channels.cu",
+    after=tensor_core,
     idea="for any number of channels: k runs through taps and channels together; a thread gathers a window",
     supports=first_refusal(channels_last, half_only),
     parameters={"BLOCK_M": 128, "WARPS_M": 2, "WARPS_N": 2},
-    sizes=_fitted,
-    edge_cases=(*EDGE_CASES, *_DEEP),
-    architecture=80,
     alignment=4,
 )
 def few_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
@@ -122,8 +118,7 @@ _SHARED_BY_TWO = Conv2dProblem(images=3, height=11, width=16, channels=80, filte
 
 @CONV2D.stage(
     "narrow_copies",
-    parent="tensor_core",
-    source="conv2d/mma/03_narrow_copies.cu",
+    after=tensor_core,
     idea="k as in few_channels, copied ahead in pieces as wide as channels allow; if tiles are few, blocks share them",
     supports=first_refusal(channels_last, half_only),
     parameters={"TILE_M": 0, "TILE_N": 0, "STAGES": 3, "SPLITS": 0},
@@ -131,7 +126,6 @@ _SHARED_BY_TWO = Conv2dProblem(images=3, height=11, width=16, channels=80, filte
     constraint=_copied_constraint,
     sizes=_copied_sizes,
     edge_cases=(*EDGE_CASES, *_DEEP, *ODD_CHANNELS, _SHARED_K, _SHARED_BY_TWO),
-    architecture=80,
 )
 def narrow_copies(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     return _copied(p, size)
@@ -159,15 +153,11 @@ def _copied(p: Conv2dProblem, size: Mapping[str, int], prefix: str = "") -> Plan
 
 @CONV2D.stage(
     "padded_channels",
-    source="conv2d/mma/04_padded_channels.cu",
+    after=narrow_copies,
     idea="a first kernel pads channels to a multiple of 8 with zeros, so that copies of 16 bytes are possible",
     supports=first_refusal(channels_last, half_only, no_eights),
-    parameters={"TILE_M": 0, "TILE_N": 0, "STAGES": 3, "SPLITS": 0},
-    space={"TILE_M": (0, 64, 128), "TILE_N": (0, 32, 64, 128), "STAGES": (2, 3, 4), "SPLITS": (0, 1, 2, 4, 8, 16)},
-    constraint=_copied_constraint,
     sizes=lambda p, size: _copied_sizes(padded(p), size) | padding_sizes(p),
     edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
-    architecture=80,
 )
 def padded_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     first, arrays = pad_channels(p)
@@ -199,7 +189,6 @@ def _pointwise_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int
 @CONV2D.stage(
     "pointwise",
     track="pointwise",
-    source="conv2d/pointwise/01_pointwise.cu",
     idea="for one tap and few channels: filters stay in registers, and pixels are loaded directly into fragments",
     supports=first_refusal(channels_last, half_only, eights, _few_of_both),
     parameters={"THREADS": 128, "PIXELS": 0},

@@ -18,7 +18,6 @@ _LAYOUTS = (
 @CONV2D.stage(
     "naive",
     track="simt",
-    source="conv2d/simt/01_naive.cu",
     idea="one thread computes one output, tap by tap",
     parameters={"THREADS": 256},
     edge_cases=_LAYOUTS,
@@ -32,11 +31,9 @@ def naive(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 
 @CONV2D.stage(
     "smem_tiling",
-    source="conv2d/simt/02_smem_tiling.cu",
+    after=naive,
     idea="an implicit product of matrices: a block gathers windows into shared memory, a thread has 8 x 8 outputs",
     parameters={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16},
-    edge_cases=_LAYOUTS,
-    alignment=2,
 )
 def smem_tiling(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     m, n = size["BLOCK_M"], size["BLOCK_N"]
@@ -85,8 +82,7 @@ def _vectors(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @CONV2D.stage(
     "depthwise",
-    parent="naive",
-    source="conv2d/simt/03_depthwise.cu",
+    after=naive,
     idea="depthwise: a thread computes a strip of outputs, 16 bytes of channels wide; filters lie in shared memory",
     supports=depthwise_alone,
     parameters={"THREADS": 128, "STRIP": 4},
@@ -98,6 +94,7 @@ def _vectors(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
         Conv2dProblem(height=30, width=8, groups=8, taps_y=30, taps_x=7, pad_y=4, pad_x=3, dtype="fp32"),
         Conv2dProblem(height=8, width=9, groups=3, taps_x=5, dilation_x=2, pad_x=4),
     ),
+    alignment=16,
 )
 def depthwise(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     strips = p.images * p.rows * ceil_div(p.columns, size["STRIP"])

@@ -100,7 +100,6 @@ _FILLED = Conv2dProblem(images=2, height=8, width=8, channels=72, filters=64)
 @CONV2D.stage(
     "im2col_tma",
     track="wgmma",
-    source="conv2d/wgmma/01_im2col_tma.cu",
     idea="TMA gathers windows by an im2col map, wgmma reads them in shared memory; warp-specialised and persistent",
     supports=_supports,
     parameters={"TILE_M": 0, "TILE_N": 0},
@@ -117,16 +116,11 @@ def im2col_tma(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 
 @CONV2D.stage(
     "ping_pong",
-    source="conv2d/wgmma/02_ping_pong.cu",
+    after=im2col_tma,
     idea="each consumer has tiles of its own: while one finishes and stores a tile, the other multiplies",
-    supports=_supports,
-    parameters={"TILE_M": 0, "TILE_N": 0},
     space={"TILE_M": (0, 64, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
     constraint=_one_of(TILES_OF_ONE),
     sizes=_sizes(fitted_to_one),
-    edge_cases=(*EDGE_CASES, _MANY, _ROUNDS, _GROUPS),
-    architecture=90,
-    specific=True,
 )
 def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "conv2d_ping_pong")
@@ -134,16 +128,12 @@ def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 
 @CONV2D.stage(
     "padded_im2col",
-    source="conv2d/wgmma/03_padded_im2col.cu",
+    after=ping_pong,
     idea="a first kernel pads channels to whole k-tiles with zeros, so that im2col maps are possible",
     supports=lambda p: no_k_tiles(p) or _supports(padded(p, BLOCK_K)),
-    parameters={"TILE_M": 0, "TILE_N": 0},
-    space={"TILE_M": (0, 64, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
     constraint=_one_of(TILES_OF_ONE),
     sizes=lambda p, size: _sizes(fitted_to_one)(padded(p, BLOCK_K), size) | padding_sizes(p),
     edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
-    architecture=90,
-    specific=True,
 )
 def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     first, arrays = pad_channels(p, BLOCK_K)
@@ -152,10 +142,8 @@ def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
 
 @CONV2D.stage(
     "split_k",
-    parent="im2col_tma",
-    source="conv2d/wgmma/04_split_k.cu",
+    after=im2col_tma,
     idea="if tiles are few, several blocks share the k-tiles of a tile; the last of them adds up all sums",
-    supports=_supports,
     parameters={"TILE_M": 0, "TILE_N": 0, "SPLITS": 0},
     space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256), "SPLITS": (0, *SHARES)},
     constraint=_one_of(TILES),
@@ -166,8 +154,6 @@ def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
         _GROUPS,
         _FILLED,
     ),
-    architecture=90,
-    specific=True,
 )
 def split_k(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     launch = _launch(p, size, "conv2d_split_k")
@@ -197,11 +183,8 @@ def _flexible_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | Non
 
 @CONV2D.stage(
     "flexible_tiles",
-    parent="split_k",
-    source="conv2d/wgmma/05_flexible_tiles.cu",
+    after=split_k,
     idea="all sides of a tile are multiples of 16: few pixels, filters and channels are loaded that there are not",
-    supports=_supports,
-    parameters={"TILE_M": 0, "TILE_N": 0, "SPLITS": 0},
     space={
         "TILE_M": (0, *range(64, max(HIGH) + 1, FLEXIBLE)),
         "TILE_N": (0, *range(FLEXIBLE, 257, FLEXIBLE)),
@@ -223,8 +206,6 @@ def _flexible_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | Non
         # of 112 x 80: the last of a group ends with it
         dataclasses.replace(_ROUNDS, images=1, height=33, width=35, channels=64, filters=448, groups=2),
     ),
-    architecture=90,
-    specific=True,
 )
 def flexible_tiles(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     rows = multiplied(size["BLOCK_M"])

@@ -11,6 +11,7 @@ from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan
 from ...model.operation import Operation
 from ...model.problem import Size
+from ...model.stage import every_problem
 from ..rows import groups, launches
 from ..rows.norms import THREADS
 from ..rows.problem import row_problems
@@ -56,12 +57,7 @@ def _scalars(p: CrossEntropyProblem) -> tuple[np.generic, ...]:
 
 
 @CROSS_ENTROPY.stage(
-    "naive",
-    source="cross_entropy/01_naive.cu",
-    idea="one thread takes one row",
-    parameters={"THREADS": 128},
-    supports=groups.few_enough,
-    alignment=1,
+    "naive", idea="one thread takes one row", parameters={"THREADS": 128}, supports=groups.few_enough, alignment=1
 )
 def naive(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
     return launches.thread_rows("cross_entropy_naive", p, size, (*ARRAYS, *_scalars(p)))
@@ -69,34 +65,28 @@ def naive(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
 
 @CROSS_ENTROPY.stage(
     "warp_row",
-    source="cross_entropy/02_warp_row.cu",
+    after=naive,
     idea="a warp shares a row: its lanes read neighbouring elements",
     parameters={"THREADS": 256},
     space={"THREADS": THREADS},
-    alignment=1,
+    supports=every_problem,
 )
 def warp_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
     return launches.warp_rows("cross_entropy_warp_row", p, size, (*ARRAYS, *_scalars(p)))
 
 
-@CROSS_ENTROPY.stage(
-    "online",
-    source="cross_entropy/03_online.cu",
-    idea="maximum and sum in one pass: a row is read once, not twice",
-    parameters={"THREADS": 256},
-    space={"THREADS": THREADS},
-    alignment=1,
-)
+@CROSS_ENTROPY.stage("online", after=warp_row, idea="maximum and sum in one pass: a row is read once, not twice")
 def online(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
     return launches.warp_rows("cross_entropy_online", p, size, (*ARRAYS, *_scalars(p)))
 
 
 @CROSS_ENTROPY.stage(
     "vectorized",
-    source="cross_entropy/04_vectorized.cu",
+    after=online,
     idea="16 bytes a load, several loads in flight",
     parameters={"THREADS": 256, "VECTORS": 4},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8)},
+    alignment=16,
 )
 def vectorized(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
     return launches.warp_rows("cross_entropy_vectorized", p, size, (*ARRAYS, *_scalars(p)))
@@ -107,7 +97,7 @@ LONG = (CrossEntropyProblem(rows=2, columns=40_000), CrossEntropyProblem(rows=3,
 
 @CROSS_ENTROPY.stage(
     "group_row",
-    source="cross_entropy/05_group_row.cu",
+    after=vectorized,
     idea="as many threads share a row as have work for it",
     parameters={"THREADS": 128, "VECTORS": 4, "LARGEST": 512},
     sizes=groups.looping,
@@ -119,13 +109,13 @@ def group_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
 
 @CROSS_ENTROPY.stage(
     "split_rows",
-    parent="online",
-    source="cross_entropy/06_split_rows.cu",
+    after=online,
     idea="few rows are split over all blocks; a second kernel combines the parts",
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
     supports=groups.worth_splitting,
     edge_cases=(*LONG, CrossEntropyProblem(columns=350_000)),  # more parts than a warp has lanes
+    alignment=16,
 )
 def split_rows(p: CrossEntropyProblem, size: Mapping[str, int]) -> Plan:
     count, launch = launches.on_parts(p, size)

@@ -69,7 +69,6 @@ def _arguments(p: FftConvProblem, size: Mapping[str, int]) -> tuple[str | np.gen
 @FFT_CONV.stage(
     "tensor_core",
     track="mma",
-    source="fft_conv/mma/01_tensor_core.cu",
     idea="transforms as products of matrices on tensor cores (mma.sync), with one exchange between warps",
     parameters={"BLOCKS": 528, "RESIDENT_WARPS": 12},
     sizes=_factors,
@@ -91,15 +90,8 @@ def _real_shared_bytes(p: FftConvProblem) -> int:
 
 @FFT_CONV.stage(
     "symmetric",
-    parent="tensor_core",
-    source="fft_conv/mma/02_symmetric.cu",
+    after=tensor_core,
     idea="frequencies k and -k share their products: matrices of real numbers instead of complex ones",
-    parameters={"BLOCKS": 528, "RESIDENT_WARPS": 12},
-    sizes=_factors,
-    supports=_fits,
-    space={"BLOCKS": (132, 264, 528, 1056), "RESIDENT_WARPS": (8, 12, 16)},
-    edge_cases=(*EDGE_CASES, LONGEST, *UNEVEN),
-    architecture=80,
 )
 def symmetric(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     shared = _real_shared_bytes(p)
@@ -108,15 +100,11 @@ def symmetric(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
 
 @FFT_CONV.stage(
     "persistent",
-    parent="symmetric",
-    source="fft_conv/mma/03_persistent.cu",
+    after=symmetric,
     idea="as many blocks as fit on the device; each makes the matrices once, and they share all pairs evenly",
     parameters={"RESIDENT_WARPS": 12},
-    sizes=_factors,
-    supports=_fits,
     space={"RESIDENT_WARPS": (8, 12, 16)},
     edge_cases=(*EDGE_CASES, *UNEVEN),
-    architecture=80,
 )
 def persistent(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     pairs = pairs_of_block(p)

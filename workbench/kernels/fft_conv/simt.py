@@ -9,6 +9,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
+from ...model.stage import every_problem
 from .operation import EDGE_CASES, FFT_CONV, counts
 from .problem import FftConvProblem, Filter, factors
 
@@ -16,7 +17,6 @@ from .problem import FftConvProblem, Filter, factors
 @FFT_CONV.stage(
     "naive",
     track="simt",
-    source="fft_conv/simt/01_naive.cu",
     idea="one thread computes one element, by the sum that defines it",
     parameters={"THREADS": 128},
     edge_cases=EDGE_CASES,
@@ -46,7 +46,7 @@ def _period(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @FFT_CONV.stage(
     "shared",
-    source="fft_conv/simt/02_shared.cu",
+    after=naive,
     idea="transform, product and inverse in one kernel: radix-2 butterflies, in place in shared memory",
     parameters={"THREADS": 256},
     sizes=_period,
@@ -93,30 +93,17 @@ def _transforms(p: FftConvProblem, kernel: str, sequences: int, places: int) -> 
 
 @FFT_CONV.stage(
     "registers",
-    source="fft_conv/simt/03_registers.cu",
+    after=shared,
     idea="radix-16 butterflies in registers: a quarter of the passes through shared memory",
     parameters=RESIDENT,
     sizes=_whole,
-    supports=_fits,
     space=RESIDENT_SPACE,
-    edge_cases=(*EDGE_CASES, LONGEST),
-    alignment=8,
 )
 def registers(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     return _transforms(p, "fft_conv_registers", 1, p.period)
 
 
-@FFT_CONV.stage(
-    "paired",
-    source="fft_conv/simt/04_paired.cu",
-    idea="two real sequences are transformed as one complex sequence",
-    parameters=RESIDENT,
-    sizes=_whole,
-    supports=_fits,
-    space=RESIDENT_SPACE,
-    edge_cases=(*EDGE_CASES, LONGEST),
-    alignment=8,
-)
+@FFT_CONV.stage("paired", after=registers, idea="two real sequences are transformed as one complex sequence")
 def paired(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     return _transforms(p, "fft_conv_paired", 2, p.period)
 
@@ -136,13 +123,11 @@ def _parts(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @FFT_CONV.stage(
     "split",
-    source="fft_conv/simt/05_split.cu",
+    after=paired,
     idea="each part of a transform has every second or fourth frequency, so any period fits into shared memory",
-    parameters=RESIDENT,
     sizes=_parts,
-    space=RESIDENT_SPACE,
     edge_cases=LONG,
-    alignment=8,
+    supports=every_problem,
 )
 def split(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     return _transforms(p, "fft_conv_split", 2, size["PLACES"])
@@ -184,14 +169,13 @@ def _steps(p: FftConvProblem, lines: int, begin: int, count: int) -> Iterator[La
 
 @FFT_CONV.stage(
     "four_step",
-    parent="paired",
-    source="fft_conv/simt/06_four_step.cu",
+    after=paired,
     idea="a period as a matrix: columns, rows and columns are kernels, so all multiprocessors share a sequence",
     parameters={"LINES": 8, "MIB": 32},
     sizes=_matrix,
     space={"LINES": (4, 8, 16), "MIB": (8, 16, 32, 64)},
     edge_cases=(*EDGE_CASES, *LONG, *SHARED),
-    alignment=8,
+    supports=every_problem,
 )
 def four_step(p: FftConvProblem, size: Mapping[str, int]) -> Plan:
     count = _together(p, size)

@@ -44,7 +44,6 @@ def width(p: FftConvProblem) -> int:
 @FFT_CONV.stage(
     "wgmma",
     track="wgmma",
-    source="fft_conv/wgmma/01_wgmma.cu",
     idea="wgmma reads matrices and sequences from shared memory; short sequences lie side by side",
     parameters={"RESIDENT_WARPS": 12, "RIGHT_COLUMNS": 64},
     sizes=_factors,

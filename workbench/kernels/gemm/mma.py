@@ -75,7 +75,6 @@ def _buffer_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
 @GEMM.stage(
     "tensor_core",
     track="mma",
-    source="gemm/mma/01_tensor_core.cu",
     idea="tensor cores (mma.sync) multiply what ldmatrix reads from swizzled tiles in shared memory",
     supports=half_only,
     parameters=_REGISTERS,
@@ -90,14 +89,8 @@ def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "register_prefetch",
-    source="gemm/mma/02_register_prefetch.cu",
+    after=tensor_core,
     idea="the next k-tile is loaded into registers while the present one is multiplied",
-    supports=half_only,
-    parameters=_REGISTERS,
-    space=_REGISTERS_SPACE,
-    constraint=_registers_constraint,
-    edge_cases=_EDGE_CASES,
-    architecture=80,
 )
 def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "gemm_register_prefetch", 1)
@@ -105,14 +98,11 @@ def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "cp_async",
-    source="gemm/mma/03_cp_async.cu",
+    after=register_prefetch,
     idea="cp.async fills a circular buffer of k-tiles in shared memory, without using registers",
-    supports=half_only,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
     space={**_BLOCKS, "STAGES": (2, 3, 4, 5)},
     constraint=_buffer_constraint,
-    edge_cases=_EDGE_CASES,
-    architecture=80,
 )
 def cp_async(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "gemm_cp_async", size["STAGES"])
@@ -148,13 +138,11 @@ def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "small_tiles",
-    source="gemm/mma/04_small_tiles.cu",
+    after=cp_async,
     idea="tile sizes fit the problem, and rows may begin at any address; the blocks of a cluster split k",
-    supports=half_only,
     parameters={"DEEP": 4},
     sizes=_small_tiles,
     architecture=90,
-    edge_cases=_EDGE_CASES,
 )
 def small_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _small_launch(p, size, "gemm_small_tiles", size["SPLIT"], ("A", "B", "C"))
@@ -200,12 +188,10 @@ def _unaligned_half(p: GemmProblem) -> str | None:
 
 @GEMM.stage(
     "shifted_tiles",
-    source="gemm/mma/05_shifted_tiles.cu",
+    after=small_tiles,
     idea="rows at any address are copied 16 bytes at a time, and shifted in shared memory",
     supports=_unaligned_half,
-    parameters={"DEEP": 4},
     sizes=_shifted_tiles,
-    architecture=90,
     edge_cases=(
         GemmProblem(m=70, n=257, k=129, dtype="bf16", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp16", out="fp16", pad_a=3, pad_b=2, pad_c=1),
@@ -235,13 +221,9 @@ def _last_block(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "last_block",
-    parent="small_tiles",
-    source="gemm/mma/06_last_block.cu",
+    after=small_tiles,
     idea="for few tiles and a long k: several clusters split k, and the last block adds up what they left in memory",
-    supports=half_only,
-    parameters={"DEEP": 4},
     sizes=_last_block,
-    architecture=90,
     edge_cases=(
         *_EDGE_CASES,
         GemmProblem(m=40, n=20, k=64 * 8 * 8 + 1, dtype="bf16"),

@@ -20,7 +20,6 @@ from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 @GEMM.stage(
     "naive",
     track="simt",
-    source="gemm/simt/01_naive.cu",
     idea="one thread computes one element of C; neighbouring threads take neighbouring rows",
     parameters={"BLOCK_X": 16, "BLOCK_Y": 16},
     alignment=1,
@@ -32,10 +31,8 @@ def naive(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "coalesced",
-    source="gemm/simt/02_coalesced.cu",
+    after=naive,
     idea="neighbouring threads take neighbouring columns, so a warp reads and writes parts of rows of B and C",
-    parameters={"BLOCK_X": 16, "BLOCK_Y": 16},
-    alignment=1,
 )
 def coalesced(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     grid = tiles(p, size["BLOCK_Y"], size["BLOCK_X"])
@@ -44,10 +41,9 @@ def coalesced(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "smem_tiling",
-    source="gemm/simt/03_smem_tiling.cu",
+    after=coalesced,
     idea="the threads of a block share k-tiles of A and B in shared memory",
     parameters={"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32},
-    alignment=1,
 )
 def smem_tiling(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     grid = tiles(p, size["BLOCK_M"], size["BLOCK_N"])
@@ -86,11 +82,10 @@ _THREAD_TILES = {
 
 @GEMM.stage(
     "thread_tile",
-    source="gemm/simt/04_thread_tile.cu",
+    after=smem_tiling,
     idea="a thread computes a tile of C in registers",
     parameters=_THREAD_TILE,
     constraint=_thread_tile_constraint(1),
-    alignment=1,
 )
 def thread_tile(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     grid = tiles(p, size["BLOCK_M"], size["BLOCK_N"])
@@ -99,12 +94,12 @@ def thread_tile(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "vectorized",
-    source="gemm/simt/05_vectorized.cu",
+    after=thread_tile,
     idea="each load and store moves four neighbouring elements, 16 bytes of fp32",
-    parameters=_THREAD_TILE,
     space=_THREAD_TILES,
     constraint=_thread_tile_constraint(4),
     edge_cases=(ODD_C,),
+    alignment=16,
 )
 def vectorized(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     grid = tiles(p, size["BLOCK_M"], size["BLOCK_N"])
@@ -168,7 +163,7 @@ def _async_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, threads:
 
 @GEMM.stage(
     "async_copies",
-    source="gemm/simt/06_async_copies.cu",
+    after=vectorized,
     idea="fp32 only: cp.async fills a circular buffer of k-tiles ahead of time",
     supports=_fp32_only,
     parameters=_ASYNC,
@@ -183,14 +178,9 @@ def async_copies(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "operand_reuse",
-    source="gemm/simt/07_operand_reuse.cu",
+    after=async_copies,
     idea="each multiplication reuses a factor of the one before: down one column of the tile, up the next",
-    supports=_fp32_only,
-    parameters=_ASYNC,
-    space=_ASYNC_SPACE,
     constraint=_async_constraint(_thread_tiles),
-    edge_cases=_ASYNC_EDGE_CASES,
-    architecture=80,
 )
 def operand_reuse(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _async_launch(p, size, "gemm_operand_reuse", _thread_tiles(size))
@@ -198,14 +188,9 @@ def operand_reuse(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "warp_tiles",
-    source="gemm/simt/08_warp_tiles.cu",
+    after=operand_reuse,
     idea="the threads of a warp cover a tile of their own, so they share more of what they read",
-    supports=_fp32_only,
-    parameters=_ASYNC,
-    space=_ASYNC_SPACE,
     constraint=_async_constraint(_warp_tiles_threads),
-    edge_cases=_ASYNC_EDGE_CASES,
-    architecture=80,
 )
 def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _async_launch(p, size, "gemm_warp_tiles", _warp_tiles_threads(size))
@@ -213,7 +198,7 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "fp32_pipeline",
-    source="gemm/simt/09_fp32_pipeline.cu",
+    after=warp_tiles,
     idea="warps specialise: three transpose what TMA loads, eight multiply without register bank conflicts",
     supports=lambda p: _fp32_only(p) or tensor_maps(p),
     parameters={"UNROLL": 4, "GROUP_M": 8},
@@ -250,11 +235,9 @@ def _pipeline_launch(p: GemmProblem, a: str, b: str) -> Launch:
 
 @GEMM.stage(
     "warp_parallel",
-    parent="coalesced",
-    source="gemm/simt/10_warp_parallel.cu",
+    after=coalesced,
     idea="a warp computes a small patch of C, and its lanes split k",
     parameters={"PATCH_M": 4, "PATCH_N": 8, "WARPS_M": 4, "WARPS_N": 2},
-    alignment=1,
 )
 def warp_parallel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     grid = tiles(p, size["WARPS_M"] * size["PATCH_M"], size["WARPS_N"] * size["PATCH_N"])
@@ -276,8 +259,7 @@ def _parts(p: GemmProblem, size: Mapping[str, int]) -> int:
 
 @GEMM.stage(
     "split_tiles",
-    parent="thread_tile",
-    source="gemm/simt/11_split_tiles.cu",
+    after=thread_tile,
     idea="small tiles; where C is small, blocks share the k of a tile, and a second kernel adds up the parts",
     parameters={"BLOCK_MN": 64, "BLOCKS": 264, "MOST": 128},
     edge_cases=(
@@ -287,6 +269,7 @@ def _parts(p: GemmProblem, size: Mapping[str, int]) -> int:
         GemmProblem(m=2, n=2, k=1500, dtype="fp16", out="fp16"),
     ),
     sizes=_small_tile,
+    alignment=16,
 )
 def split_tiles(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     parts = _parts(p, size)
@@ -308,13 +291,10 @@ def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]
 
 @GEMM.stage(
     "split_warp_tiles",
-    parent="warp_tiles",
-    source="gemm/simt/12_split_warp_tiles.cu",
+    after=warp_tiles,
     idea="fp32 only: tile sizes leave enough tiles for the device; the blocks of a cluster split k",
-    supports=_fp32_only,
     parameters={"BLOCK_K": tiling.SPLIT_K, "STAGES": tiling.SPLIT_DEEP},
     sizes=_split_warp_tiles,
-    edge_cases=_ASYNC_EDGE_CASES,
     architecture=90,
 )
 def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -332,18 +312,15 @@ def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "realigned_pipeline",
-    parent="fp32_pipeline",
-    source="gemm/simt/13_realigned_pipeline.cu",
+    after=fp32_pipeline,
     idea="fp32 only: TMA for every matrix; rows that are no multiples of 16 bytes are first copied to rows that are",
     supports=_fp32_only,
-    parameters={"UNROLL": 4, "GROUP_M": 8},
     sizes=lambda p, size: {"COPIED": len(p.unmapped)},
     edge_cases=(
         GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
     ),
-    architecture=90,
-    specific=True,
+    space={},
 )
 def realigned_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     return realigned_plan(p, lambda a, b: _pipeline_launch(p, a, b))
@@ -365,10 +342,8 @@ def _parted(p: GemmProblem, size: Mapping[str, int]) -> tuple[int, dict[str, Arr
 
 @GEMM.stage(
     "fitted_pipeline",
-    source="gemm/simt/14_fitted_pipeline.cu",
+    after=realigned_pipeline,
     idea="fp32 only: smaller tiles fit the problem, two per multiprocessor; the blocks of a cluster split k",
-    supports=_fp32_only,
-    parameters={"UNROLL": 4, "GROUP_M": 8},
     sizes=_fitted_pipeline,
     edge_cases=(
         GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
@@ -376,8 +351,6 @@ def _parted(p: GemmProblem, size: Mapping[str, int]) -> tuple[int, dict[str, Arr
         GemmProblem(m=70, n=130, k=2601, dtype="fp32", pad_c=1),  # clusters that leave sums in memory
         GemmProblem(m=20, n=70, k=2400, dtype="fp32", layout="nn"),
     ),
-    architecture=90,
-    specific=True,
 )
 def fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     m, n, k, split = size["BLOCK_M"], size["BLOCK_N"], tiling.FITTED_K, size["SPLIT"]
@@ -412,19 +385,10 @@ def _shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]
 
 @GEMM.stage(
     "shifted_pipeline",
-    source="gemm/simt/15_shifted_pipeline.cu",
+    after=fitted_pipeline,
     idea="fp32 only: the warps that transpose k-tiles also load and shift them, so no row is copied first",
-    supports=_fp32_only,
     parameters={"UNROLL": 4, "GROUP_M": 8, "MOST_COMING": 4},
     sizes=_shifted_pipeline,
-    edge_cases=(
-        GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
-        GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
-        GemmProblem(m=70, n=130, k=2601, dtype="fp32", pad_c=1),  # clusters that leave sums in memory
-        GemmProblem(m=20, n=70, k=2400, dtype="fp32", layout="nn"),
-    ),
-    architecture=90,
-    specific=True,
 )
 def shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     split = size["SPLIT"]
@@ -446,8 +410,7 @@ SHORT = 12
 
 @GEMM.stage(
     "short_k",
-    parent="coalesced",
-    source="gemm/simt/16_short_k.cu",
+    after=coalesced,
     idea="for a short k: a thread keeps columns of B in registers, and a warp stores neighbouring elements of C",
     supports=lambda p: None if p.k <= SHORT else f"k is more than {SHORT}",
     parameters={"BLOCK_M": 64},
@@ -457,7 +420,6 @@ SHORT = 12
         GemmProblem(m=131, n=31, k=11, dtype="fp16", out="fp16", pad_a=3, pad_b=2, pad_c=1),
         GemmProblem(m=3, n=300, k=5, dtype="bf16", out="bf16"),
     ),
-    alignment=1,
 )
 def short_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     grid = (ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, 128), 1, 1)

@@ -29,8 +29,7 @@ def _one_vector(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "one_vector",
-    parent="naive",
-    source="gemm/simt/17_one_vector.cu",
+    after="naive",
     idea="for one row or column: the large operand is used as it was read, and the vector is shifted to match",
     supports=_along_a_vector,
     parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024},
@@ -44,6 +43,7 @@ def _one_vector(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         GemmProblem(m=9, n=1, k=2501, dtype="fp32", layout="nn", pad_b=24),
         GemmProblem(m=300, n=1, k=70, dtype="bf16", layout="nn", pad_a=2, pad_b=1),
     ),
+    alignment=16,
 )
 def one_vector(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     few, chosen = Few.of(p), line_groups(p, size)
@@ -86,8 +86,7 @@ def _thread_columns(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "thread_columns",
-    parent="naive",
-    source="gemm/simt/18_thread_columns.cu",
+    after="naive",
     idea="for few rows of A: a thread has a column of B, so that rows of B may begin anywhere",
     supports=_few_rows,
     parameters={"WARPS": 8, "RESIDENT": 1024, "IN_FLIGHT": 16, "WANTED": 8448},
@@ -99,6 +98,7 @@ def _thread_columns(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         GemmProblem(m=7, n=1, k=1, dtype="fp32", layout="nn"),
     ),
     architecture=90,
+    alignment=16,
 )
 def thread_columns(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     columns = 32 * size["COLUMNS"] * size["WARPS"] // size["SHARE"]
@@ -136,7 +136,6 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM.stage(
     "few_vectors",
     track="skinny",
-    source="gemm/skinny/01_few_vectors.cu",
     idea="for few rows or columns: enough warps to fill the device read the large operand once, into registers",
     parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "START": 6},
     sizes=_few_vectors,

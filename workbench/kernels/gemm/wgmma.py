@@ -127,7 +127,6 @@ def _tma_pipeline_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
 @GEMM.stage(
     "tma_pipeline",
     track="wgmma",
-    source="gemm/wgmma/01_tma_pipeline.cu",
     idea="a producer loads k-tiles ahead by TMA, and two consumer warpgroups multiply them in place by wgmma",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
@@ -152,32 +151,18 @@ def _registers(p: GemmProblem, size: Mapping[str, int]) -> str | None:
 
 @GEMM.stage(
     "persistent",
-    source="gemm/wgmma/02_persistent.cu",
+    after=tma_pipeline,
     idea="persistent blocks take one tile after the other, and load the next one while a tile is stored",
-    supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
     constraint=_registers,
-    architecture=90,
-    specific=True,
     edge_cases=(*PADDED_C, _TALL, *DEEP),
 )
 def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_persistent", boxes_of_c=False)
 
 
-@GEMM.stage(
-    "tma_store",
-    source="gemm/wgmma/03_tma_store.cu",
-    idea="TMA also stores the tiles, from two buffers in shared memory",
-    supports=tma_and_wgmma,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
-    space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
-    constraint=_registers,
-    architecture=90,
-    specific=True,
-    edge_cases=(*PADDED_C, _TALL, *DEEP),
-)
+@GEMM.stage("tma_store", after=persistent, idea="TMA also stores the tiles, from two buffers in shared memory")
 def tma_store(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_tma_store")
 
@@ -207,13 +192,10 @@ _ALONE = GemmProblem(m=8, n=256 * 66 + 8, k=8)
 
 @GEMM.stage(
     "multicast",
-    source="gemm/wgmma/04_multicast.cu",
+    after=tma_store,
     idea="two blocks of a cluster share k-tiles of B: each block loads one half, and TMA delivers it to both",
-    supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
-    architecture=90,
-    specific=True,
     edge_cases=(*PADDED_C, _TALLER, _ALONE, *DEEP),
     sizes=_pairs,
 )
@@ -223,15 +205,8 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "serpentine",
-    source="gemm/wgmma/05_serpentine.cu",
+    after=multicast,
     idea="tiles and their k-tiles are walked back and forth, so what was read last is read next",
-    supports=tma_and_wgmma,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
-    space={"GROUP_M": GROUPS[:-1]},
-    architecture=90,
-    specific=True,
-    edge_cases=(*PADDED_C, _TALLER, _ALONE, *DEEP),
-    sizes=_pairs,
 )
 def serpentine(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_serpentine", sharing=size["SHARING"])
@@ -239,15 +214,8 @@ def serpentine(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "deferred_epilogue",
-    source="gemm/wgmma/06_deferred_epilogue.cu",
+    after=serpentine,
     idea="a finished tile stays in registers and is stored in parts while the next one is multiplied",
-    supports=tma_and_wgmma,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
-    space={"GROUP_M": GROUPS[:-1]},
-    architecture=90,
-    specific=True,
-    edge_cases=(*PADDED_C, _TALLER, _ALONE, *DEEP),
-    sizes=_pairs,
 )
 def deferred_epilogue(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_deferred_epilogue", sharing=size["SHARING"])
@@ -262,13 +230,10 @@ def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "stream_k",
-    source="gemm/wgmma/07_stream_k.cu",
+    after=deferred_epilogue,
     idea="if tiles do not divide evenly among the blocks, the blocks share the k-iterations of the rest",
-    supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "BLOCKS": 132},
     space={"GROUP_M": GROUPS[:-1], "BLOCKS": (128, 130, 132)},
-    architecture=90,
-    specific=True,
     edge_cases=(*PADDED_C, _TALLER, *DEEP, *_LEFT_OVER),
     sizes=_worth_sharing,
 )
@@ -293,16 +258,11 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
 
 @GEMM.stage(
     "split_k",
-    parent="tma_store",
-    source="gemm/wgmma/08_split_k.cu",
+    after=tma_store,
     idea="where tiles are few, clusters of two blocks split k and add up through distributed shared memory",
-    supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS, "BLOCKS": (64, 128, 256)},
     constraint=_registers,
-    architecture=90,
-    specific=True,
-    edge_cases=(*PADDED_C, _TALL, *DEEP),
     sizes=lambda p, size: {"SPLIT": 2 if _blocks(p, size, size["BLOCK_N"], 2) else 1},
 )
 def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -323,13 +283,10 @@ def _fitted_launch(p: GemmProblem, size: Mapping[str, int], operands: tuple[str,
 
 @GEMM.stage(
     "fitted_tiles",
-    source="gemm/wgmma/09_fitted_tiles.cu",
+    after=split_k,
     idea="tiles are narrower where wide ones would leave the device idle, even with k split",
-    supports=tma_and_wgmma,
     parameters={"BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512), "B_ONCE": (0, 1)},
-    architecture=90,
-    specific=True,
     edge_cases=(*PADDED_C, _TALL, *DEEP, *_MANY_TILES),
     sizes=_fitted,
 )
@@ -360,13 +317,10 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "streamed",
-    source="gemm/wgmma/10_streamed.cu",
+    after=fitted_tiles,
     idea="for few rows: tiles are narrow; B has its own circular buffer, and is evicted first from the L2",
-    supports=tma_and_wgmma,
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
-    architecture=90,
-    specific=True,
     edge_cases=(
         *PADDED_C,
         *_DEEPER,
@@ -395,15 +349,10 @@ def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "ping_pong",
-    parent="tma_store",
-    source="gemm/wgmma/11_ping_pong.cu",
+    after=tma_store,
     idea="consumers alternate, each with tiles of its own: while one stores, the other multiplies",
-    supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16},
     space={"GROUP_M": GROUPS},
-    architecture=90,
-    specific=True,
-    edge_cases=(*PADDED_C, _TALL, *DEEP),
 )
 def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
@@ -424,14 +373,10 @@ def _stored_bytes(p: GemmProblem, columns: int) -> int:
 
 @GEMM.stage(
     "flexible_tiles",
-    parent="fitted_tiles",
-    source="gemm/wgmma/13_flexible_tiles.cu",
+    after=fitted_tiles,
     idea="one side of a tile is any multiple of 16: of rows, too, since a product may be computed as its transpose",
-    supports=tma_and_wgmma,
     parameters={"BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512)},
-    architecture=90,
-    specific=True,
     edge_cases=(
         *PADDED_C,
         _TALL,
@@ -485,14 +430,10 @@ too."""
 
 @GEMM.stage(
     "flexible_multicast",
-    parent="flexible_tiles",
-    source="gemm/wgmma/14_flexible_multicast.cu",
+    after=flexible_tiles,
     idea="two or four blocks share what tiles one above the other, or side by side, have in common",
-    supports=tma_and_wgmma,
     parameters={"BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
-    architecture=90,
-    specific=True,
     edge_cases=(*PADDED_C, _TALLER, *DEEP, *_NEIGHBOURS),
     sizes=_multicast,
 )
@@ -518,13 +459,9 @@ def flexible_multicast(p: GemmProblem, size: Mapping[str, int]) -> Plan:
 
 @GEMM.stage(
     "realigned",
-    parent="fitted_tiles",
-    source="gemm/wgmma/12_realigned.cu",
+    after=fitted_tiles,
     idea="TMA for every matrix: rows that are no multiples of 16 bytes are first copied to rows that are",
     supports=half_only,
-    parameters={"BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
-    architecture=90,
-    specific=True,
     edge_cases=(
         *PADDED_C,
         *DEEP,
@@ -532,6 +469,7 @@ def flexible_multicast(p: GemmProblem, size: Mapping[str, int]) -> Plan:
         GemmProblem(m=3, n=2, k=1001, dtype="fp16", out="fp16", pad_a=3, pad_b=2, pad_c=1),
     ),
     sizes=lambda p, size: {**_fitted(p, size), "COPIED": len(p.unmapped)},
+    space={},
 )
 def realigned(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     return realigned_plan(p, lambda a, b: _fitted_launch(p, size, (a, b)))

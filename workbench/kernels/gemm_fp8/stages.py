@@ -28,7 +28,6 @@ GEMM_FP8 = Operation(
 @GEMM_FP8.stage(
     "naive",
     track="simt",
-    source="gemm_fp8/1_naive.cu",
     idea="one thread computes one element of C",
     parameters={"BLOCK_X": 32, "BLOCK_Y": 8},
     alignment=1,
@@ -75,7 +74,6 @@ def _fitted(p: ScaledGemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM_FP8.stage(
     "promoted_sums",
     track="wgmma",
-    source="gemm_fp8/2_promoted_sums.cu",
     idea="wgmma of e4m3 adds up a k-tile, fp32 adds up the k-tiles; scales wait in shared memory",
     supports=_tma,
     parameters={"BLOCK_M": 128, "BLOCK_K": RUN, "GROUP_M": 8, "BUFFERS": 1, "BLOCKS": 132},

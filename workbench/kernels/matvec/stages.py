@@ -93,24 +93,17 @@ def _launch(kernel: str, p: MatvecProblem, rows_a_block: int, threads: int, *mor
     return Launch(kernel, (ceil_div(p.n, rows_a_block), 1, 1), (threads, 1, 1), ("a", "B", "c", *_scalars(p), *more))
 
 
-@MATVEC.stage(
-    "naive",
-    source="matvec/1_naive.cu",
-    idea="one thread computes one element of c",
-    parameters={"THREADS": 128},
-    alignment=1,
-)
+@MATVEC.stage("naive", idea="one thread computes one element of c", parameters={"THREADS": 128}, alignment=1)
 def naive(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_naive", p, size["THREADS"], size["THREADS"])
 
 
 @MATVEC.stage(
     "warp_parallel",
-    source="matvec/2_warp_parallel.cu",
+    after=naive,
     idea="a warp shares a row: its lanes split k",
     parameters={"THREADS": 256},
     space={"THREADS": THREADS},
-    alignment=1,
 )
 def warp_parallel(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_warp_parallel", p, size["THREADS"] // 32, size["THREADS"])
@@ -118,12 +111,13 @@ def warp_parallel(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
 
 @MATVEC.stage(
     "vectorized",
-    source="matvec/3_vectorized.cu",
+    after=warp_parallel,
     idea="each load reads 16 bytes, and several loads are in flight",
     parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024},
     space={"THREADS": THREADS, "UNROLL": UNROLL, "RESIDENT": RESIDENT},
     constraint=_constraint,
     edge_cases=_EDGE_CASES,
+    alignment=16,
 )
 def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_vectorized", p, size["THREADS"] // 32, size["THREADS"])
@@ -131,12 +125,11 @@ def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
 
 @MATVEC.stage(
     "split_k",
-    source="matvec/4_split_k.cu",
+    after=vectorized,
     idea="where rows are few, several warps share one; a second kernel adds up their sums",
     parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024, "WARPS": 4096},
     space={"THREADS": THREADS, "UNROLL": UNROLL, "RESIDENT": RESIDENT, "WARPS": (1024, 2048, 4096, 8192, 16384)},
     constraint=_constraint,
-    edge_cases=_EDGE_CASES,
 )
 def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
     threads = size["THREADS"]
@@ -175,8 +168,7 @@ def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @MATVEC.stage(
     "streamed",
-    parent="vectorized",
-    source="matvec/5_streamed.cu",
+    after=vectorized,
     idea="the warps of a block share a row; B, which is read only once, is evicted first from the L2",
     parameters=STREAMED,
     space={"THREADS": THREADS[1:], "UNROLL": (1, 2, 4), "MOST": (1, 2, 4, 8, 16, 32), "RESIDENT": RESIDENT},
@@ -215,13 +207,12 @@ _UNALIGNED = (
 
 @MATVEC.stage(
     "unaligned",
-    parent="warp_parallel",
-    source="matvec/6_unaligned.cu",
+    after=warp_parallel,
     idea="each load reads 16 bytes, wherever a row begins; few lanes share a short row",
-    parameters={"THREADS": 256},
     space={"THREADS": THREADS[:3]},
     sizes=_lanes,
     edge_cases=(*_EDGE_CASES, *_UNALIGNED),
+    alignment=16,
 )
 def unaligned(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_unaligned", p, size["THREADS"] // size["GROUP"], size["THREADS"])
@@ -248,8 +239,7 @@ def _shared(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @MATVEC.stage(
     "shared_rows",
-    parent="streamed",
-    source="matvec/7_shared_rows.cu",
+    after=streamed,
     idea="as many threads as the device can spare share a row: lanes, a block, or blocks; the last block adds up",
     parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024},
     space={"THREADS": THREADS[1:4], "UNROLL": (1, 2, 4), "RESIDENT": RESIDENT},

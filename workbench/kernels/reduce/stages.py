@@ -12,6 +12,7 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
+from ...model.stage import every_problem
 from ..rows import groups
 from ..rows.launches import WARP
 from ..rows.norms import THREADS
@@ -73,12 +74,7 @@ def _few_enough(p: ReduceProblem) -> str | None:
 
 
 @REDUCE.stage(
-    "naive",
-    source="reduce/01_naive.cu",
-    idea="one thread computes one element",
-    parameters={"THREADS": 128},
-    supports=_few_enough,
-    alignment=1,
+    "naive", idea="one thread computes one element", parameters={"THREADS": 128}, supports=_few_enough, alignment=1
 )
 def naive(p: ReduceProblem, size: Mapping[str, int]) -> Launch:
     # from one element of y to the next; stretches of a row or none; elements of a stretch
@@ -98,11 +94,11 @@ def _launch(kernel: str, blocks: int, size: Mapping[str, int], *args: Argument) 
 
 @REDUCE.stage(
     "parallel",
-    source="reduce/02_parallel.cu",
+    after=naive,
     idea="lanes read neighbouring elements, and several lanes or warps share an element of the result",
     parameters={"THREADS": 256},
     space={"THREADS": THREADS},
-    alignment=1,
+    supports=every_problem,
 )
 def parallel(p: ReduceProblem, size: Mapping[str, int]) -> Launch | Plan:
     warps, shape = size["THREADS"] // WARP, (np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx))
@@ -141,11 +137,12 @@ def _stretches(p: ReduceProblem, length: int) -> tuple[int, int, int, int]:
 
 @REDUCE.stage(
     "vectorized",
-    source="reduce/03_vectorized.cu",
+    after=parallel,
     idea="16 bytes a load, several loads in flight",
     edge_cases=(TILES,),
     parameters={"THREADS": 256, "VECTORS": 4},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8)},
+    alignment=16,
 )
 def vectorized(p: ReduceProblem, size: Mapping[str, int]) -> Launch | Plan:
     warps = size["THREADS"] // WARP
@@ -176,7 +173,7 @@ def _split_rows(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
 
 @REDUCE.stage(
     "split",
-    source="reduce/04_split.cu",
+    after=vectorized,
     idea="several blocks share an element of the result",
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
@@ -261,8 +258,7 @@ def _few_parts(p: ReduceProblem) -> str | None:
 
 @REDUCE.stage(
     "one_launch",
-    parent="vectorized",
-    source="reduce/05_one_launch.cu",
+    after=vectorized,
     idea="one launch: the last block that shares a result combines it; a row has as many threads as there are for it",
     parameters={"THREADS": 256, "IN_FLIGHT": 4, "TARGET": 2112, "TILES": 1056},
     space={"THREADS": THREADS, "IN_FLIGHT": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},

@@ -56,31 +56,20 @@ def _width(p: RotaryProblem) -> int:
 
 
 @ROTARY.stage(
-    "naive",
-    source="rotary/01_naive.cu",
-    idea="one thread takes one pair",
-    parameters={"THREADS": 256},
-    space={"THREADS": THREADS},
-    alignment=1,
+    "naive", idea="one thread takes one pair", parameters={"THREADS": 256}, space={"THREADS": THREADS}, alignment=1
 )
 def naive(p: RotaryProblem, size: Mapping[str, int]) -> Launch:
     return _launch("rotary_naive", p, size, 1, 1)
 
 
-@ROTARY.stage(
-    "vectorized",
-    source="rotary/02_vectorized.cu",
-    idea="one thread takes the pairs of two vectors of 16 bytes",
-    parameters={"THREADS": 256},
-    space={"THREADS": THREADS},
-)
+@ROTARY.stage("vectorized", after=naive, idea="one thread takes the pairs of two vectors of 16 bytes", alignment=16)
 def vectorized(p: RotaryProblem, size: Mapping[str, int]) -> Launch:
     return _launch("rotary_vectorized", p, size, 1, _width(p))
 
 
 @ROTARY.stage(
     "several_heads",
-    source="rotary/03_several_heads.cu",
+    after=vectorized,
     idea="one thread takes several heads: their angles are loaded once",
     edge_cases=(
         RotaryProblem(batch=3, heads=8, seq=70, half=32),

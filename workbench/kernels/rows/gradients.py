@@ -13,6 +13,7 @@ from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Cost
+from ...model.stage import every_problem
 from . import groups, launches, norms, prefetch
 from .problem import SUITE, RowProblem, draw_rows
 
@@ -171,7 +172,6 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
 
     @operation.stage(
         "naive",
-        source=f"{name}/01_naive.cu",
         idea="one thread takes one row, and then one column",
         parameters={"THREADS": 128},
         supports=groups.few_enough,
@@ -183,11 +183,11 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
 
     @operation.stage(
         "warp_row",
-        source=f"{name}/02_warp_row.cu",
+        after="naive",
         idea="a warp shares a row; the warps of a block share columns",
         parameters={"THREADS": 256},
         space={"THREADS": norms.THREADS[1:]},
-        alignment=4 * states,
+        supports=every_problem,
     )
     def warp_row(p: G, size: Mapping[str, int]) -> Plan:
         rows = launches.warp_rows(f"{name}_warp_row", p, size, (*arrays, *p.scalars()))
@@ -195,7 +195,7 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
 
     @operation.stage(
         "registers",
-        source=f"{name}/03_registers.cu",
+        after="warp_row",
         idea="threads hold the rows in registers, so they are read once for dx",
         parameters=HELD,
         sizes=groups.block,
@@ -205,6 +205,7 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
             problem(rows=3, columns=5001, dtype="fp32", out="fp32"),
             problem(rows=127, columns=1, dtype="bf16", distribution=Distribution.SUBNORMAL),
         ),
+        alignment=16,
     )
     def registers(p: G, size: Mapping[str, int]) -> Plan:
         rows = launches.held_rows(f"{name}_registers", p, size, (*arrays, *p.scalars()))
@@ -221,7 +222,7 @@ def _declare_fused(operation: Operation[G]) -> None:
 
     @operation.stage(
         "fused",
-        source=f"{name}/04_fused.cu",
+        after="registers",
         idea="a block adds up dw in registers, row after row, so rows are read once for all gradients",
         parameters=FUSED,
         sizes=size_of,
@@ -295,7 +296,7 @@ def _declare_cluster(operation: Operation[G]) -> None:
 
     @operation.stage(
         "cluster",
-        source=f"{name}/05_cluster.cu",
+        after="fused",
         idea="the blocks of a cluster share long rows",
         parameters=CLUSTERED,
         space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4), "FETCH": (0, 1)},
@@ -321,14 +322,12 @@ def _declare_prefetch(operation: Operation[G]) -> None:
 
     @operation.stage(
         "prefetch",
-        source=f"{name}/08_prefetch.cu",
+        after="cluster",
         idea="bulk copies fetch the next rows of x and dy while threads work on one",
-        parent="cluster",
         parameters=FETCHED,
         space={"VECTORS": (1, 2, 4), "STAGES": (1, 2, 3), "MOST": (128, 256, 512), "RESIDENT": (1, 2, 3)},
         sizes=size_of,
         supports=prefetch.fits(FETCHED, arrays=2, most=MOST_FETCHED),
-        architecture=90,
         edge_cases=(
             problem(rows=300, columns=16, dtype="bf16", out="bf16"),
             problem(rows=3, columns=20_480, dtype="fp32", out="fp32"),
@@ -359,9 +358,8 @@ def _declare_one_cluster(operation: Operation[G]) -> None:
 
     @operation.stage(
         "one_cluster",
-        source=f"{name}/07_one_cluster.cu",
+        after="fused",
         idea="one cluster takes a small matrix, without a second launch",
-        parent="fused",
         parameters=ALONE,
         space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4)},
         sizes=size_of,
@@ -387,9 +385,8 @@ def _declare_split(operation: Operation[G], state: int) -> None:
 
     @operation.stage(
         "split_rows",
-        source=f"{name}/06_split_rows.cu",
+        after="registers",
         idea="few rows are split over all blocks; then columns are split, so no partial sums of dw are stored",
-        parent="registers",
         parameters=SPLIT if len(gradients) == 1 else {**SPLIT, "UNROLL": 4},
         space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112), "UNROLL": (1, 2, 4)},
         sizes=split,

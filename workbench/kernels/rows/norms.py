@@ -14,6 +14,7 @@ from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan
 from ...model.operation import Operation
 from ...model.problem import Tier
+from ...model.stage import every_problem
 from . import groups, launches, prefetch
 from .problem import RowProblem, draw_rows
 
@@ -83,34 +84,23 @@ def declare_first(operation: Operation[N], arrays: tuple[Argument, ...]) -> None
     name = operation.name
 
     @operation.stage(
-        "naive",
-        source=f"{name}/01_naive.cu",
-        idea="one thread takes one row",
-        parameters={"THREADS": 128},
-        supports=groups.few_enough,
-        alignment=1,
+        "naive", idea="one thread takes one row", parameters={"THREADS": 128}, supports=groups.few_enough, alignment=1
     )
     def naive(p: N, size: Mapping[str, int]) -> Launch:
         return launches.thread_rows(f"{name}_naive", p, size, (*arrays, *p.scalars()))
 
     @operation.stage(
         "warp_row",
-        source=f"{name}/02_warp_row.cu",
+        after="naive",
         idea="a warp shares a row: its lanes read neighbouring elements",
         parameters={"THREADS": 256},
         space={"THREADS": THREADS},
-        alignment=1,
+        supports=every_problem,
     )
     def warp_row(p: N, size: Mapping[str, int]) -> Launch:
         return launches.warp_rows(f"{name}_warp_row", p, size, (*arrays, *p.scalars()))
 
-    @operation.stage(
-        "vectorized",
-        source=f"{name}/03_vectorized.cu",
-        idea="16 bytes a load and a store",
-        parameters={"THREADS": 256},
-        space={"THREADS": THREADS},
-    )
+    @operation.stage("vectorized", after="warp_row", idea="16 bytes a load and a store", alignment=16)
     def vectorized(p: N, size: Mapping[str, int]) -> Launch:
         return launches.warp_rows(f"{name}_vectorized", p, size, (*arrays, *p.scalars()))
 
@@ -131,7 +121,7 @@ def declare_held(operation: Operation[N], arrays: tuple[Argument, ...], most: in
 
     @operation.stage(
         "registers",
-        source=f"{name}/04_registers.cu",
+        after="vectorized",
         idea="threads hold the row in registers, so it is read once",
         parameters=HELD,
         sizes=groups.block,
@@ -143,13 +133,12 @@ def declare_held(operation: Operation[N], arrays: tuple[Argument, ...], most: in
 
     @operation.stage(
         "cluster",
-        source=f"{name}/05_cluster.cu",
+        after="registers",
         idea="the blocks of a cluster share a long row",
         parameters=CLUSTERED,
         sizes=of_cluster,
         supports=groups.fits(of_cluster, CLUSTERED, "a cluster"),
         architecture=90,
-        edge_cases=long_rows,
     )
     def cluster(p: N, size: Mapping[str, int]) -> Launch:
         return launches.held_rows(f"{name}_cluster", p, size, (*arrays, *p.scalars()))
@@ -170,9 +159,8 @@ def declare_split(
 
     @operation.stage(
         "split_rows",
-        source=f"{name}/06_split_rows.cu",
+        after="vectorized",
         idea="few rows are split over all blocks; a second kernel scales the parts",
-        parent="vectorized",
         parameters=parameters,
         space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
         supports=groups.worth_splitting,

@@ -81,9 +81,8 @@ def declare(
 
     @operation.stage(
         "prefetch",
-        source=source,
+        after="registers",
         idea="persistent blocks: bulk copies fetch the next rows while threads work on one",
-        parent="registers",
         parameters=parameters,
         space={"VECTORS": (4, 8), "STAGES": (1, 2, 3), "MOST": (256, 512, 1024), "RESIDENT": (1, 2, 3)},
         sizes=sizes,

@@ -15,6 +15,7 @@ from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Cost, Size, Tier, draw_values
+from ...model.stage import every_problem
 from ..rows import groups, launches
 from ..rows.norms import THREADS
 from ..rows.problem import FLOATS, RowProblem, row_problems
@@ -102,12 +103,7 @@ def _args(p: ScanProblem) -> tuple[str | np.generic, ...]:
 
 
 @SCAN.stage(
-    "naive",
-    source="scan/01_naive.cu",
-    idea="one thread takes one row",
-    parameters={"THREADS": 128},
-    supports=groups.few_enough,
-    alignment=1,
+    "naive", idea="one thread takes one row", parameters={"THREADS": 128}, supports=groups.few_enough, alignment=1
 )
 def naive(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     return launches.thread_rows("scan_naive", p, size, _args(p))
@@ -115,11 +111,11 @@ def naive(p: ScanProblem, size: Mapping[str, int]) -> Launch:
 
 @SCAN.stage(
     "warp_row",
-    source="scan/02_warp_row.cu",
+    after=naive,
     idea="a warp shares a row and adds up by shuffles",
     parameters={"THREADS": 256},
     space={"THREADS": THREADS},
-    alignment=1,
+    supports=every_problem,
 )
 def warp_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     return launches.warp_rows("scan_warp_row", p, size, _args(p))
@@ -127,10 +123,9 @@ def warp_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
 
 @SCAN.stage(
     "vectorized",
-    source="scan/03_vectorized.cu",
+    after=warp_row,
     idea="16 bytes a load and a store; a lane first adds up its own elements",
-    parameters={"THREADS": 256},
-    space={"THREADS": THREADS},
+    alignment=16,
 )
 def vectorized(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     return launches.warp_rows("scan_vectorized", p, size, _args(p))
@@ -144,7 +139,7 @@ LONG = (
 
 @SCAN.stage(
     "block_row",
-    source="scan/04_block_row.cu",
+    after=vectorized,
     idea="a block shares a row, with several vectors a thread",
     parameters={"THREADS": 512, "VECTORS": 1},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4)},
@@ -157,12 +152,10 @@ def block_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
 
 @SCAN.stage(
     "split_rows",
-    source="scan/05_split_rows.cu",
+    after=block_row,
     idea="few rows are split over all blocks; a second kernel adds the sums of the parts before",
     parameters={"THREADS": 512, "VECTORS": 1, "TARGET": 528},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
-    supports=groups.worth_splitting,
-    edge_cases=LONG,
 )
 def split_rows(p: ScanProblem, size: Mapping[str, int]) -> Plan:
     count, launch = launches.on_parts(p, size)
@@ -178,9 +171,8 @@ HELD = {"THREADS": 128, "VECTORS": 4}
 
 @SCAN.stage(
     "registers",
-    source="scan/06_registers.cu",
+    after=vectorized,
     idea="threads hold the row in registers: all loads are in flight at once",
-    parent="vectorized",
     parameters=HELD,
     sizes=groups.block,
     supports=groups.fits(groups.block, HELD, "a block"),
@@ -227,9 +219,8 @@ def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
 
 @SCAN.stage(
     "look_back",
-    source="scan/07_look_back.cu",
+    after=registers,
     idea="one pass: a block waits for the sums of the parts before its own",
-    parent="registers",
     parameters=LOOK_BACK,
     space={"THREADS": (128, 256, 512), "VECTORS": (2, 4, 8), "EACH": (1, 2, 4), "TARGET": (132, 264, 528)},
     sizes=_of_parts,

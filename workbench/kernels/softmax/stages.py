@@ -11,6 +11,7 @@ from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size, Tier
+from ...model.stage import every_problem
 from ..rows import groups, launches, norms, prefetch
 from ..rows.launches import WARP
 from ..rows.problem import SUITE, row_problems
@@ -61,12 +62,7 @@ def _launch(kernel: str, p: SoftmaxProblem, blocks: int, threads: int, cluster: 
 
 
 @SOFTMAX.stage(
-    "naive",
-    source="softmax/01_naive.cu",
-    idea="one thread takes one row",
-    parameters={"THREADS": 128},
-    supports=groups.few_enough,
-    alignment=1,
+    "naive", idea="one thread takes one row", parameters={"THREADS": 128}, supports=groups.few_enough, alignment=1
 )
 def naive(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     return _launch("softmax_naive", p, ceil_div(p.rows, size["THREADS"]), size["THREADS"])
@@ -74,35 +70,22 @@ def naive(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
 
 @SOFTMAX.stage(
     "warp_row",
-    source="softmax/02_warp_row.cu",
+    after=naive,
     idea="a warp shares a row: its lanes read neighbouring elements",
     parameters={"THREADS": 256},
     space={"THREADS": THREADS},
-    alignment=1,
+    supports=every_problem,
 )
 def warp_row(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     return _launch("softmax_warp_row", p, ceil_div(p.rows, size["THREADS"] // 32), size["THREADS"])
 
 
-@SOFTMAX.stage(
-    "online",
-    source="softmax/03_online.cu",
-    idea="maximum and sum in one pass: a row is read twice, not three times",
-    parameters={"THREADS": 256},
-    space={"THREADS": THREADS},
-    alignment=1,
-)
+@SOFTMAX.stage("online", after=warp_row, idea="maximum and sum in one pass: a row is read twice, not three times")
 def online(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     return _launch("softmax_online", p, ceil_div(p.rows, size["THREADS"] // 32), size["THREADS"])
 
 
-@SOFTMAX.stage(
-    "vectorized",
-    source="softmax/04_vectorized.cu",
-    idea="16 bytes a load and a store",
-    parameters={"THREADS": 256},
-    space={"THREADS": THREADS},
-)
+@SOFTMAX.stage("vectorized", after=online, idea="16 bytes a load and a store", alignment=16)
 def vectorized(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     return _launch("softmax_vectorized", p, ceil_div(p.rows, size["THREADS"] // 32), size["THREADS"])
 
@@ -122,7 +105,7 @@ widest blocks are taken: it keeps each element as fp32."""
 
 @SOFTMAX.stage(
     "registers",
-    source="softmax/05_registers.cu",
+    after=vectorized,
     idea="threads hold the row in registers, so it is read once",
     parameters=HELD,
     sizes=groups.block,
@@ -144,7 +127,7 @@ CLUSTERED = {"THREADS": 128, "VECTORS": 4, "LARGEST": 256}
 
 @SOFTMAX.stage(
     "cluster",
-    source="softmax/06_cluster.cu",
+    after=registers,
     idea="the blocks of a cluster share a long row",
     parameters=CLUSTERED,
     sizes=groups.cluster,
@@ -164,9 +147,8 @@ def cluster(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
 
 @SOFTMAX.stage(
     "split_rows",
-    source="softmax/07_split_rows.cu",
+    after=vectorized,
     idea="few rows are split over all blocks; a second kernel scales the parts",
-    parent="vectorized",
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 4224},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
     supports=groups.worth_splitting,
@@ -213,9 +195,8 @@ EIGHT = 8
 
 @SOFTMAX.stage(
     "packed",
-    source="softmax/09_packed.cu",
+    after=vectorized,
     idea="several short rows together are moved in vectors, through shared memory",
-    parent="vectorized",
     parameters={"THREADS": 128},
     space={"THREADS": (64, 128, 256)},
     sizes=_lanes,

@@ -15,6 +15,7 @@ from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan
 from ...model.operation import Operation
 from ...model.problem import Cost, Size, Tier, draw_values
+from ...model.stage import every_problem
 from ..rows import groups, launches
 from ..rows.norms import THREADS
 from ..rows.problem import FLOATS, SUITE, RowProblem, draw_rows, row_problems
@@ -94,12 +95,7 @@ def _args(p: SoftmaxBackwardProblem) -> tuple[str | np.generic, ...]:
 
 
 @SOFTMAX_BACKWARD.stage(
-    "naive",
-    source="softmax_backward/01_naive.cu",
-    idea="one thread takes one row",
-    parameters={"THREADS": 128},
-    supports=groups.few_enough,
-    alignment=1,
+    "naive", idea="one thread takes one row", parameters={"THREADS": 128}, supports=groups.few_enough, alignment=1
 )
 def naive(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
     return launches.thread_rows("softmax_backward_naive", p, size, _args(p))
@@ -107,23 +103,17 @@ def naive(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
 
 @SOFTMAX_BACKWARD.stage(
     "warp_row",
-    source="softmax_backward/02_warp_row.cu",
+    after=naive,
     idea="a warp shares a row: its lanes read neighbouring elements",
     parameters={"THREADS": 256},
     space={"THREADS": THREADS},
-    alignment=1,
+    supports=every_problem,
 )
 def warp_row(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
     return launches.warp_rows("softmax_backward_warp_row", p, size, _args(p))
 
 
-@SOFTMAX_BACKWARD.stage(
-    "vectorized",
-    source="softmax_backward/03_vectorized.cu",
-    idea="16 bytes a load and a store",
-    parameters={"THREADS": 256},
-    space={"THREADS": THREADS},
-)
+@SOFTMAX_BACKWARD.stage("vectorized", after=warp_row, idea="16 bytes a load and a store", alignment=16)
 def vectorized(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
     return launches.warp_rows("softmax_backward_vectorized", p, size, _args(p))
 
@@ -140,7 +130,7 @@ LONG = (
 
 @SOFTMAX_BACKWARD.stage(
     "registers",
-    source="softmax_backward/04_registers.cu",
+    after=vectorized,
     idea="threads hold the rows in registers, so they are read once",
     parameters=HELD,
     sizes=groups.block,
@@ -153,13 +143,12 @@ def registers(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
 
 @SOFTMAX_BACKWARD.stage(
     "cluster",
-    source="softmax_backward/05_cluster.cu",
+    after=registers,
     idea="the blocks of a cluster share long rows",
     parameters=CLUSTERED,
     sizes=groups.cluster,
     supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
     architecture=90,
-    edge_cases=LONG,
 )
 def cluster(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
     return launches.held_rows("softmax_backward_cluster", p, size, _args(p))
@@ -167,9 +156,8 @@ def cluster(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
 
 @SOFTMAX_BACKWARD.stage(
     "split_rows",
-    source="softmax_backward/06_split_rows.cu",
+    after=registers,
     idea="few rows are split over all blocks; a second kernel adds up the parts of a row",
-    parent="registers",
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 4224},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
     supports=groups.worth_splitting,
@@ -177,6 +165,7 @@ def cluster(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
         SoftmaxBackwardProblem(rows=1, columns=60_000, out="bf16"),
         SoftmaxBackwardProblem(rows=2, columns=9001, dtype="fp32"),
     ),
+    sizes=lambda p, size: {},
 )
 def split_rows(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Plan:
     count, launch = launches.on_parts(p, size)

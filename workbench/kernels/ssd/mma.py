@@ -38,7 +38,6 @@ def _aligned(p: SsdProblem) -> np.generic:
 @SSD.stage(
     "tensor_core",
     track="mma",
-    source="ssd/mma/01_tensor_core.cu",
     idea="tensor cores (mma.sync): a block takes one chunk after the other, the state stays in registers",
     sizes=lambda p, size: {"DSTATE": padded_dstate(p)},
     edge_cases=EDGE_CASES,
@@ -88,14 +87,12 @@ def state_scan(p: SsdProblem, size: Mapping[str, int], count: int) -> tuple[Laun
 
 @SSD.stage(
     "parallel",
-    source="ssd/mma/02_parallel.cu",
+    after=tensor_core,
     idea="segments of a sequence in parallel: first their states, then a scan of the states, then their outputs",
     parameters={"PASSING": 128, "BLOCKS": 528, "LEAST": 2},
     sizes=lambda p, size: {"DSTATE": padded_dstate(p)},
     space={"PASSING": (64, 128, 256), "BLOCKS": (132, 264, 528, 792), "LEAST": (1, 2, 4, 8)},
     supports=in_a_grid,
-    edge_cases=EDGE_CASES,
-    architecture=80,
 )
 def parallel(p: SsdProblem, size: Mapping[str, int]) -> Plan:
     count, each = segments(p, size)

@@ -14,7 +14,6 @@ ARGUMENTS = ("x", "log_a", "b", "c", "h0", "y", "h")
 @SSD.stage(
     "naive",
     track="simt",
-    source="ssd/simt/01_naive.cu",
     idea="the recurrence: a block takes a head, a thread a column of its state",
     sizes=lambda p, size: {"DSTATE": p.dstate},
     edge_cases=EDGE_CASES,
@@ -31,13 +30,11 @@ def column_tiles(p: SsdProblem) -> int:
 
 @SSD.stage(
     "chunked",
-    source="ssd/simt/02_chunked.cu",
+    after=naive,
     idea="products of matrices: within a chunk like causal attention, between chunks through the state",
     parameters={"CHUNK": 32},
     sizes=lambda p, size: {"DSTATE": p.dstate},
     space={"CHUNK": (16, 32, 64)},
-    edge_cases=EDGE_CASES,
-    alignment=2,
 )
 def chunked(p: SsdProblem, size: Mapping[str, int]) -> Launch:
     chunk = size["CHUNK"]

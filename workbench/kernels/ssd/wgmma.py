@@ -68,7 +68,6 @@ def _plan(p: SsdProblem, size: Mapping[str, int], states: Launch, outputs: Calla
 @SSD.stage(
     "tma",
     track="wgmma",
-    source="ssd/wgmma/01_tma.cu",
     idea="TMA loads chunks, wgmma reads them from shared memory; with few heads, sequences are cut into segments",
     parameters={"PASSING": 128, "BLOCKS": 264, "LEAST": 2, "RESIDENT": 2},
     sizes=lambda p, size: {"DSTATE": padded_dstate(p)},
@@ -117,7 +116,6 @@ def _specialised_sizes(p: SsdProblem, size: Mapping[str, int]) -> dict[str, int]
 @SSD.stage(
     "specialised",
     track="pipeline",
-    source="ssd/pipeline/01_specialised.cu",
     idea="warp specialisation: a producer, a warpgroup that keeps the state, and others for outputs",
     parameters=SPECIALISED,
     sizes=_specialised_sizes,
@@ -158,11 +156,8 @@ def _pairs(p: SsdProblem) -> str | None:
 
 @SSD.stage(
     "paired",
-    source="ssd/pipeline/02_paired.cu",
+    after=specialised,
     idea="clusters: blocks of neighbouring heads stay in step, so memory is read 256 bytes at a time",
-    parameters=SPECIALISED,
-    sizes=_specialised_sizes,
-    space=SPACE,
     supports=_pairs,
     edge_cases=(
         SsdProblem(batch=2, heads=2, length=200, headdim=64, dstate=64, decays=Decays.RESETS),
@@ -170,8 +165,6 @@ def _pairs(p: SsdProblem) -> str | None:
         SsdProblem(batch=2, heads=3, length=65, headdim=128, dstate=64, decays=Decays.NEAR_ZERO),
         SsdProblem(batch=3, heads=24, length=70, headdim=8, dstate=16, group=4),
     ),
-    architecture=90,
-    specific=True,
 )
 def paired(p: SsdProblem, size: Mapping[str, int]) -> Plan:
     return _specialised_plan(p, size, cluster=2)

@@ -135,13 +135,7 @@ def _launch(kernel: str, p: TransposeProblem, tile: tuple[int, int], block: tupl
     return Launch(kernel, (across * down, 1, 1), block, ("x", "y", *sizes))
 
 
-@TRANSPOSE.stage(
-    "naive",
-    source="transpose/01_naive.cu",
-    idea="one thread moves one element",
-    parameters={"BLOCK_X": 32, "BLOCK_Y": 8},
-    alignment=1,
-)
+@TRANSPOSE.stage("naive", idea="one thread moves one element", parameters={"BLOCK_X": 32, "BLOCK_Y": 8}, alignment=1)
 def naive(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     tile = (size["BLOCK_X"], size["BLOCK_Y"])
     return _launch("transpose_naive", p, tile, (*tile, 1))
@@ -149,39 +143,31 @@ def naive(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
 
 @TRANSPOSE.stage(
     "shared_tile",
-    source="transpose/02_shared_tile.cu",
+    after=naive,
     idea="a tile in shared memory: a warp reads and writes neighbouring elements",
     parameters={"BLOCK_Y": 8},
     space={"BLOCK_Y": (4, 8, 16, 32)},
-    alignment=1,
 )
 def shared_tile(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     return _launch("transpose_shared_tile", p, (32, 32), (32, size["BLOCK_Y"], 1))
 
 
-@TRANSPOSE.stage(
-    "padded",
-    source="transpose/03_padded.cu",
-    idea="rows of the tile are one bank longer: no bank conflicts",
-    parameters={"BLOCK_Y": 8},
-    space={"BLOCK_Y": (4, 8, 16, 32)},
-    alignment=1,
-)
+@TRANSPOSE.stage("padded", after=shared_tile, idea="rows of the tile are one bank longer: no bank conflicts")
 def padded(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     return _launch("transpose_padded", p, (32, 32), (32, size["BLOCK_Y"], 1))
 
 
 @TRANSPOSE.stage(
     "register_blocks",
-    source="transpose/04_register_blocks.cu",
+    after=naive,
     idea="a thread transposes a block of vectors in its registers",
-    parent="naive",
     edge_cases=(
         TransposeProblem(rows=600, columns=45),
         TransposeProblem(rows=300, columns=70, dtype="fp32", pad_x=2, pad_y=4),
     ),
     parameters={"THREADS": 32, "ACROSS": 8},
     space={"THREADS": (32, 64, 128, 256), "ACROSS": (2, 4, 8, 16)},
+    alignment=16,
 )
 def register_blocks(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     width, warps = 16 // p.in_type.itemsize, size["THREADS"] // 32
@@ -231,9 +217,8 @@ the next one has stored beside it."""
 
 @TRANSPOSE.stage(
     "realigned",
-    source="transpose/05_realigned.cu",
+    after=naive,
     idea="vectors of 16 bytes go through shared memory, wherever rows begin; tiles fit few rows or columns",
-    parent="naive",
     edge_cases=(
         TransposeProblem(rows=1, columns=9001),
         TransposeProblem(rows=9001, columns=1, dtype="fp32"),
@@ -248,6 +233,7 @@ the next one has stored beside it."""
     space={"THREADS": (64, 128, 256, 512), "TILE_BYTES": (8192, 16384, 32768)},
     sizes=_tile,
     architecture=80,
+    alignment=16,
 )
 def realigned(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     width, threads = 16 // p.in_type.itemsize, size["THREADS"]
@@ -299,9 +285,8 @@ def _whole(p: TransposeProblem) -> str | None:
 
 @TRANSPOSE.stage(
     "ldmatrix",
-    source="transpose/06_ldmatrix.cu",
+    after=register_blocks,
     idea="ldmatrix transposes vectors, which lie in shared memory: each lane gets one of a column",
-    parent="register_blocks",
     edge_cases=(
         TransposeProblem(rows=8, columns=1032),
         TransposeProblem(rows=16, columns=520, dtype="fp16", pad_x=8, pad_y=16),

@@ -39,23 +39,17 @@ def _width(p: VectorAddProblem) -> int:
     return 16 // dtype_of(p.dtype).itemsize
 
 
-@VECTOR_ADD.stage(
-    "naive",
-    source="vector_add/1_naive.cu",
-    idea="one thread adds one element",
-    parameters={"THREADS": 256},
-    alignment=1,
-)
+@VECTOR_ADD.stage("naive", idea="one thread adds one element", parameters={"THREADS": 256}, alignment=1)
 def naive(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
     return _launch("vector_add_naive", p, ceil_div(p.n, size["THREADS"]), size["THREADS"])
 
 
 @VECTOR_ADD.stage(
     "vectorized",
-    source="vector_add/2_vectorized.cu",
+    after=naive,
     idea="one thread adds 16 bytes",
-    parameters={"THREADS": 256},
     space={"THREADS": (64, 128, 256, 512, 1024)},
+    alignment=16,
 )
 def vectorized(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
     blocks = ceil_div(p.n, size["THREADS"] * _width(p))
@@ -64,7 +58,7 @@ def vectorized(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
 
 @VECTOR_ADD.stage(
     "grid_stride",
-    source="vector_add/3_grid_stride.cu",
+    after=vectorized,
     idea="a grid of bounded size strides through the vectors",
     parameters={"THREADS": 256, "BLOCKS": 1024},
     edge_cases=(VectorAddProblem(n=4 * 256 * 1024 + 5), VectorAddProblem(n=8 * 256 * 1024 + 3, dtype="bf16")),
