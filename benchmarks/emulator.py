@@ -159,7 +159,7 @@ import sys, time
 from workbench.catalogue import registry
 from workbench.devices.emulated import EmulatedDevice
 from workbench.emulator.program import Program
-from workbench.harness.drawing import drawn
+from workbench.harness import drawn
 from workbench.toolchain import compiler
 (stage,) = registry.select([sys.argv[1]])
 # some stages take nothing of the suite: few tiles, rows that begin anywhere

@@ -16,8 +16,8 @@ import pytest
 
 from workbench.catalogue import registry
 from workbench.devices import Device
-from workbench.harness.completing import distributions
-from workbench.harness.drawing import drawn
+from workbench.harness import drawn
+from workbench.judge.draw import distributions
 from workbench.model.arrays import Distribution
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
@@ -54,7 +54,7 @@ they would do the same again, since nothing in them is left to chance."""
 
 OF_A_STAGE = {
     "test_stage": (
-        *("workbench/catalogue", "workbench/devices", "workbench/emulator", "workbench/harness", "workbench/judge"),
+        *("workbench/catalogue", "workbench/devices", "workbench/emulator", "workbench/harness.py", "workbench/judge"),
         *("workbench/kernels", "workbench/model", "workbench/records", "workbench/reference.py", "workbench/run"),
         *("workbench/toolchain", "workbench/workers", "workbench/pytest_plugin.py"),
         *("pyproject.toml", "tests/conftest.py", "tests/sample.py", "tests/test_stages.py"),

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from workbench import harness
 from workbench.catalogue import registry
-from workbench.harness import solving
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.operation import Operation
 from workbench.model.origin import BadOperation
@@ -108,7 +107,7 @@ def test_what_says_whether_a_problem_is_supported_may_fail_too() -> None:
 def test_what_the_workbench_raises_while_a_problem_is_judged_keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(solving, "run_problem", fail)
+    monkeypatch.setattr(harness, "run_problem", fail)
     with pytest.raises(NameError) as caught:
         harness.verify(stage(), NumpyDevice(), examples=3)
     assert LINE in "".join(traceback.format_exception(caught.value))

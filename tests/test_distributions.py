@@ -13,7 +13,6 @@ from hypothesis import configuration
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case, drawn
-from workbench.harness.drawing import draw
 from workbench.judge import soundness
 from workbench.judge.case import compare
 from workbench.kernels.gemm import GemmProblem
@@ -22,6 +21,7 @@ from workbench.model.arrays import Array, Distribution, NonFinite
 from workbench.model.dtypes import BF16, FP16, FP32
 from workbench.model.problem import Problem, ProblemError, Size, Tier
 from workbench.model.short import simple_operation
+from workbench.model.stage import Stage
 
 KINDS = [kind for kind in Distribution if kind is not Distribution.NORMAL]
 
@@ -100,13 +100,15 @@ def test_what_hypothesis_keeps_while_problems_are_drawn_is_in_the_cache(
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path))
     kept: list[Path] = []
 
-    def property_(problem: Problem) -> bool:
-        kept.append(configuration.storage_directory("constants").path)
-        return True
+    class Noting(Stage[Any]):
+        def supports(self, problem: Problem, architecture: int) -> str | None:
+            kept.append(configuration.storage_directory("constants").path)
+            return None
 
     before = configuration.storage_directory("constants").path
     (stage,) = registry.select(["vector_add:naive"])
-    draw(stage, "emulator", lambda problem: True, property_, 2, 0)
+    noting = Noting(**{f.name: getattr(stage, f.name) for f in dataclasses.fields(stage)})
+    drawn(dataclasses.replace(noting, edge_cases=()), open_device("emulator"), examples=2, seed=0)
     assert kept[0] == tmp_path / "hypothesis" / "constants"
     assert configuration.storage_directory("constants").path == before
 

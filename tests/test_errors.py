@@ -17,8 +17,8 @@ from workbench.model.errors import WorkbenchError, WrongUsage
 from workbench.model.results import Verdict
 
 UNFORESEEN = {
-    "workbench.harness.completing.Failed",  # tells Hypothesis that a problem failed
-    "workbench.harness.drawing._Enough",  # ends a search of Hypothesis
+    "workbench.judge.draw.Failed",  # tells Hypothesis that a problem failed
+    "workbench.judge.draw.Enough",  # ends a search of Hypothesis
     "workbench.sandbox.integrity.Tampered",  # becomes a verdict
     "workbench.catalogue.registry.ImportTooLong",  # becomes a trouble of the project
     "workbench.devices.worker.Late",  # what a device in a process of its own makes a Fault of

@@ -15,7 +15,6 @@ from fakes import NumpyDevice
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.cli import sessions
-from workbench.harness import solving
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.problem import Tier
 from workbench.model.results import Failure, Verdict, Verification
@@ -58,13 +57,13 @@ def remember(problem: str, device: str = "emulator", verdict: Verdict = Verdict.
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The problems that are judged from now on, in order."""
     seen: list[str] = []
-    real = solving.run_problem
+    real = harness.run_problem
 
     def run_problem(*arguments: object, **named: object) -> object:
         seen.append(str(arguments[2]))
         return real(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(solving, "run_problem", run_problem)
+    monkeypatch.setattr(harness, "run_problem", run_problem)
     return seen
 
 

@@ -10,8 +10,8 @@ from fake_device import FakeDevice
 
 from workbench import harness
 from workbench.devices import Fault, open_device
-from workbench.harness.repeats import Turns
 from workbench.judge import forensics
+from workbench.judge.draw import Turns
 from workbench.kernels.gemm import GEMM, GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.arrays import Array

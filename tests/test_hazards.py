@@ -9,7 +9,7 @@ from fakes import NumpyDevice
 
 from workbench import harness
 from workbench.catalogue import registry
-from workbench.harness import solving
+from workbench.checks import hazards
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.results import Verdict
 from workbench.model.stage import Stage
@@ -32,7 +32,7 @@ def naive() -> Stage[VectorAddProblem]:
 
 
 def test_a_hazard_that_the_emulator_finds_names_what_is_wrong_on_the_gpu() -> None:
-    result = harness.verify(naive().with_code(RACES), NumpyDevice("cuda", wrong_after=0), examples=5)
+    result = hazards.beside(naive().with_code(RACES), NumpyDevice("cuda", wrong_after=0), examples=5)
     assert result.failure is not None
     assert result.verdict is result.failure.verdict is Verdict.RACE
     assert "\nthe GPU's answers: mismatch: " in result.failure.message
@@ -40,7 +40,7 @@ def test_a_hazard_that_the_emulator_finds_names_what_is_wrong_on_the_gpu() -> No
 
 
 def test_a_wrong_result_of_the_gpu_in_which_the_emulator_finds_nothing_keeps_its_name() -> None:
-    result = harness.verify(naive(), NumpyDevice("cuda", wrong_after=0), examples=5)
+    result = hazards.beside(naive(), NumpyDevice("cuda", wrong_after=0), examples=5)
     assert result.failure is not None
     assert result.verdict is Verdict.MISMATCH
     assert "the emulator finds nothing wrong with the same problem" in result.failure.message
@@ -48,7 +48,7 @@ def test_a_wrong_result_of_the_gpu_in_which_the_emulator_finds_nothing_keeps_its
 
 def test_the_emulator_looks_while_the_gpu_is_still_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = threading.Event()
-    run_problem = solving.run_problem
+    run_problem = harness.run_problem
 
     class Waiting(NumpyDevice):
         def run(self) -> None:
@@ -59,5 +59,5 @@ def test_the_emulator_looks_while_the_gpu_is_still_at_work(monkeypatch: pytest.M
             looked.set()
         return run_problem(stage, device, *arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(solving, "run_problem", noted)
-    assert harness.verify(naive(), Waiting("cuda"), examples=3).verdict is Verdict.PASS
+    monkeypatch.setattr(harness, "run_problem", noted)
+    assert hazards.beside(naive(), Waiting("cuda"), examples=3).verdict is Verdict.PASS

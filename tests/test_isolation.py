@@ -25,11 +25,11 @@ import pytest
 
 from workbench import harness
 from workbench.catalogue import registry
+from workbench.checks import hazards
 from workbench.devices import DeviceUnavailable, Fault, IsolatedDevice, open_device, worker
 from workbench.devices.base import Device
 from workbench.devices.emulated import EmulatedDevice
 from workbench.devices.isolated import IsolatedPlan
-from workbench.harness import search
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.results import Run, Verdict, Verification
 from workbench.records import store
@@ -82,7 +82,7 @@ def test_a_launch_that_never_comes_back_is_a_verdict_and_the_next_stage_fares_as
     part: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(search, "SHRINK_SECONDS", 0.0)
+    monkeypatch.setattr(harness, "SHRINK_SECONDS", 0.0)
     device = isolated(behaviour)
     started = time.monotonic()
     outcome = verify(device)
@@ -122,14 +122,14 @@ def test_a_failure_on_a_gpu_is_replayed_in_the_emulator(
     (stage,) = registry.select(["vector_add:naive"])
     source = tmp_path / "1_naive.cu"
     source.write_text(stage.path.read_text().replace("i < n", "i <= n"))
-    monkeypatch.setattr(search, "SHRINK_SECONDS", 0.0)
+    monkeypatch.setattr(harness, "SHRINK_SECONDS", 0.0)
     planted = dataclasses.replace(stage, source=str(source))
-    outcome = harness.verify(planted, isolated(fakes.access_illegally, name="cuda"), examples=5, seed=0)
+    outcome = hazards.beside(planted, isolated(fakes.access_illegally, name="cuda"), examples=5, seed=0)
     assert outcome.verdict is Verdict.ILLEGAL_ACCESS
     assert outcome.failure is not None
     assert "the emulator, on the same problem: out_of_bounds" in outcome.failure.message
     assert "1_naive.cu:" in outcome.failure.message
-    right = harness.verify(stage, isolated(fakes.access_illegally, name="cuda"), examples=5, seed=0)
+    right = hazards.beside(stage, isolated(fakes.access_illegally, name="cuda"), examples=5, seed=0)
     assert right.failure is not None
     assert "the emulator finds nothing wrong with the same problem" in right.failure.message
 
@@ -147,12 +147,12 @@ class Lucky(EmulatedDevice):
 
 def test_a_hazard_behind_right_answers_fails_the_stage_all_the_same(tmp_path: Path) -> None:
     (stage,) = registry.select(["gemm:vectorized"])
-    assert harness.verify(stage, Lucky(), examples=3, seed=0).verdict is Verdict.PASS
+    assert hazards.beside(stage, Lucky(), examples=3, seed=0).verdict is Verdict.PASS
     for path in with_headers(stage.path):
         text = path.read_text()
         (tmp_path / path.name).write_text(text.replace("__syncthreads();", "", 1) if path == stage.path else text)
     planted = dataclasses.replace(stage, source=str(tmp_path / stage.path.name))
-    outcome = harness.verify(planted, Lucky(), examples=3, seed=0)
+    outcome = hazards.beside(planted, Lucky(), examples=3, seed=0)
     assert outcome.verdict is Verdict.RACE
     assert outcome.failure is not None
     assert outcome.failure.message.startswith("the GPU's answers are right")

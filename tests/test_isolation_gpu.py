@@ -12,8 +12,8 @@ import pytest
 
 from workbench import harness
 from workbench.catalogue import registry
+from workbench.checks import hazards
 from workbench.devices import Device, open_device
-from workbench.harness import search
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.measure import timing
 from workbench.model.results import Measurement, Verdict
@@ -59,11 +59,11 @@ def planted(tmp_path: Path, statement: str) -> Any:
 def test_a_failure_costs_its_own_verdict_only(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, verdicts: set[Verdict]
 ) -> None:
-    monkeypatch.setattr(search, "SHRINK_SECONDS", 1.0)
+    monkeypatch.setattr(harness, "SHRINK_SECONDS", 1.0)
     stage = planted(tmp_path, statement)
     compile_stage(stage, VectorAddProblem(n=1))
     started = time.monotonic()
-    outcome = harness.verify(stage, device, examples=5, seed=0)
+    outcome = hazards.beside(stage, device, examples=5, seed=0)
     took = time.monotonic() - started
     assert outcome.verdict in verdicts, outcome
     assert outcome.failure is not None

@@ -14,7 +14,7 @@ from sample import assembled, is_thorough, suite
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.devices.cuda import CudaDevice
-from workbench.harness.drawing import drawn
+from workbench.harness import drawn
 from workbench.kernels.gemm import GemmProblem
 from workbench.model.launch import Launch, ceil_div
 from workbench.model.problem import Problem, ProblemError

@@ -18,6 +18,7 @@ from synthetic import timed_run
 
 from workbench import harness
 from workbench.catalogue import registry
+from workbench.checks import hazards
 from workbench.cli import main as cli
 from workbench.cli import sessions
 from workbench.measure import timing
@@ -59,17 +60,17 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 @cache
 def _verification(name: str, examples: int, seed: int) -> Verification:
-    """What verifying a stage of the ladder gives, without a search for hazards in the emulator, which takes longer."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("workbench.harness.verification.HazardSearch", NoSearch)
-        (stage,) = registry.select([f"vector_add:{name}"])
-        return VERIFY(stage, NumpyDevice("cuda"), examples=examples, seed=seed)
+    """What verifying a stage of the ladder gives."""
+    (stage,) = registry.select([f"vector_add:{name}"])
+    return VERIFY(stage, NumpyDevice("cuda"), examples=examples, seed=seed)
 
 
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The stages that were verified, in order. Asked again for the same, it gives what it gave before."""
+    """The stages that were verified, in order. Asked again for the same, it gives what it gave before. No search for
+    hazards is made in the emulator, which takes longer."""
     calls = []
+    monkeypatch.setattr(hazards, "HazardSearch", NoSearch)
 
     def verify(stage: Any, device: Any, *, examples: int, seed: int, **options: Any) -> Verification:
         calls.append(stage.name)
@@ -84,9 +85,12 @@ class NoSearch:
 
     def __init__(self, stage: Any, seed: int) -> None: ...
 
-    def found(self) -> None: ...
+    def __enter__(self) -> NoSearch:
+        return self
 
-    def close(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+    def found(self) -> None: ...
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from sample import EXAMPLES, LEAST, assembled, changed_files, spread, variant, w
 
 from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.harness.drawing import drawn
+from workbench.harness import drawn
 from workbench.model.stage import Stage
 
 EMULATOR = open_device("emulator")

@@ -14,7 +14,7 @@ from workbench import harness, ops, reference
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
-from workbench.harness.invariants import broken_invariant
+from workbench.judge.launches import broken_invariant
 from workbench.judge.soundness import telling
 from workbench.kernels.ssd import SSD, Decays, SsdProblem
 from workbench.kernels.ssd.mma import segments

@@ -10,7 +10,7 @@ from planting import Change
 
 from workbench import harness
 from workbench.devices import Device, open_device
-from workbench.harness.repeats import IN_EMULATOR
+from workbench.judge.launches import IN_EMULATOR
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.results import Verdict
 from workbench.model.stage import Stage

@@ -9,12 +9,12 @@ from typing import Any
 
 from planting import Change, Outcome, plant
 
-from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import Device
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
 from workbench.report.evidence import explain
+from workbench.run import memory
 
 EXAMPLES = 12
 """Random problems of a fault that has no problem of its own."""
@@ -42,7 +42,7 @@ class Verified:
         return self.restage(planted_stage(self.spec, *self.changes))
 
     def __call__(self, device: Device) -> Outcome:
-        result = harness.verify(self.stage, device, examples=EXAMPLES, seed=0, problem=self.problem)
+        result = memory.verify(self.stage, device, remembers=False, examples=EXAMPLES, seed=0, problem=self.problem)
         if result.failure is None:
             return Outcome(result.verdict)
         _, problem, *evidence = explain(self.spec, result).splitlines()

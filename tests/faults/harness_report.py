@@ -37,9 +37,9 @@ from wrong_diagnoses import WRONG_DIAGNOSES
 from wrong_results import WRONG_RESULTS
 from wrong_times import ON_A_CLOCK, TIMES
 
+from workbench import harness
+from workbench.checks.hazards import ANSWERS, BY_LUCK
 from workbench.devices import Device, open_device
-from workbench.harness import search
-from workbench.harness.hazards import ANSWERS, BY_LUCK
 from workbench.model import compact
 from workbench.records import environment
 
@@ -67,7 +67,7 @@ Record = dict[str, Any]
 def judge_all(kind: str, keys: Sequence[str]) -> None:
     """Judges faults one after the other and prints what comes of each, on a line of its own."""
     if kind == "cuda":
-        search.SHRINK_SECONDS = SHRINK_SECONDS
+        harness.SHRINK_SECONDS = SHRINK_SECONDS
         device = small = open_device("cuda")
     else:
         device, small = open_device("emulator", isolate=True), emulated()

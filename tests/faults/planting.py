@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from workbench.catalogue import registry
+from workbench.checks.hazards import BY_LUCK, named
 from workbench.devices import Device, Fault, IsolatedDevice
 from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import Case
-from workbench.harness.hazards import BY_LUCK, named
 from workbench.model.arrays import Array, Arrays
 from workbench.model.dtypes import DType
 from workbench.model.launch import Argument, Launch, Plan

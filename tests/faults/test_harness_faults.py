@@ -24,7 +24,6 @@ from wrong_times import TIMES
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import Device, open_device
-from workbench.harness import search
 from workbench.judge import case
 from workbench.kernels.matvec import MatvecProblem
 from workbench.measure import timing
@@ -32,6 +31,7 @@ from workbench.model.launch import Launch
 from workbench.model.problem import Tier
 from workbench.model.results import Conditions, Measurement, Verdict, Verification
 from workbench.model.stage import Stage
+from workbench.run import memory
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_a_fault_is_found_for_its_own_reason(fault: HarnessFault, emulator: Devi
 @pytest.mark.gpu
 @every_fault
 def test_a_fault_is_found_on_a_gpu(fault: HarnessFault, gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "SHRINK_SECONDS", 1.0)
+    monkeypatch.setattr(harness, "SHRINK_SECONDS", 1.0)
     outcome = fault.judge(gpu)
     assert fault.found_by(outcome, on_gpu=True), f"{outcome.verdict}\n{outcome.message}"
 
@@ -101,7 +101,7 @@ def test_37_the_last_bit_depends_on_where_the_arrays_lie(emulator: Device) -> No
 
 
 def verify(stage: Stage[Any], device: Device) -> Verification:
-    return harness.verify(stage, device, examples=12, seed=0)
+    return memory.verify(stage, device, remembers=False, examples=12, seed=0)
 
 
 # stages that reach for what judges them

@@ -11,8 +11,8 @@ import pytest
 from harness_report import FAULTS, LOST, RECORD, REPORTS, judge_in_children, judged, page
 from planting import MOST_WARP_INSTRUCTIONS, Outcome
 
+from workbench.checks.hazards import ANSWERS, BY_LUCK
 from workbench.devices.emulated import EmulatedDevice
-from workbench.harness.hazards import ANSWERS, BY_LUCK
 
 
 def committed() -> dict[str, Any]:

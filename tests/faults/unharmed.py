@@ -26,12 +26,12 @@ from wrong_results import ADD
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import Device, open_device
-from workbench.harness import search
 from workbench.measure import timing
 from workbench.model import compact
 from workbench.model.results import Measurement
 from workbench.model.stage import Stage
 from workbench.records import environment
+from workbench.run import memory
 
 RECORD = Path(__file__).parents[2] / "reports/faults.json"
 EXAMPLES = 5
@@ -43,7 +43,7 @@ Record = dict[str, Any]
 
 def neighbours() -> Record:
     """Verifies and times stages without one that hangs and, each after it, with it: A B B A."""
-    search.SHRINK_SECONDS = 0.0
+    harness.SHRINK_SECONDS = 0.0
     hangs = planted_stage("vector_add:naive", Change(f"if (i < n) c[i] = {ADD};", "for (;;) __nanosleep(100);"))
     stages = registry.select(["vector_add"])
     device = open_device("cuda")
@@ -54,7 +54,7 @@ def neighbours() -> Record:
         for stage in stages:
             if beside:
                 started = time.monotonic()
-                verdict = harness.verify(hangs, device, examples=EXAMPLES, seed=0).verdict
+                verdict = memory.verify(hangs, device, examples=EXAMPLES, seed=0, remembers=False).verdict
                 record["hangs"].append({"verdict": str(verdict), "seconds": round(time.monotonic() - started, 1)})
             seen.setdefault((stage.spec, beside), []).append(_fared(stage, device))
     for stage in stages:
@@ -68,7 +68,7 @@ def neighbours() -> Record:
 
 def _fared(stage: Stage[Any], device: Device) -> tuple[str, float]:
     """The verdict of a stage, and its cold median in microseconds on the first problem of the suite."""
-    verdict = harness.verify(stage, device, examples=EXAMPLES, seed=0).verdict
+    verdict = memory.verify(stage, device, examples=EXAMPLES, seed=0, remembers=False).verdict
     problem = registry.operations()[stage.operation].suite[0]
     effort = dataclasses.replace(timing.Effort(), seconds=SECONDS, sustained_seconds=SECONDS)
     measured = timing.bench(stage, device, problem, effort)

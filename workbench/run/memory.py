@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import harness
 from ..catalogue import registry
+from ..checks import hazards
 from ..devices import Device
 from ..model import errors
 from ..model.problem import Problem, ProblemError, Size
@@ -64,12 +65,14 @@ def passes(stage: Stage[Any]) -> list[Run]:
     return versions.of(stage).passed(versions.Snapshot.of(stage))
 
 
-def verify(stage: Stage[Any], device: Device, **how: Any) -> Verification:
-    """`harness.verify`, which first tries the problems that the stage has failed on before; a new one is kept."""
-    if stage.code is not None:
-        return harness.verify(stage, device, **how)
+def verify(stage: Stage[Any], device: Device, *, remembers: bool = True, **how: Any) -> Verification:
+    """`harness.verify`, on a GPU with a search for hazards beside it. What is verified first, where it `remembers`, are
+    the problems that the stage has failed on before; a new one is kept."""
+    verified = hazards.beside if device.name == "cuda" else harness.verify
+    if not remembers or stage.code is not None:
+        return verified(stage, device, **how)
     again = [] if how.get("problem") else failed_before(stage, device)
-    outcome = harness.verify(stage, device, again=again, **how)
+    outcome = verified(stage, device, again=again, **how)
     failure = outcome.failure
     if failure and failure.verdict not in NOT_OF_A_PROBLEM:
         with _warned():

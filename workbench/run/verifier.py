@@ -17,6 +17,7 @@ from ..model.stage import Stage
 from ..records import versions
 from ..toolchain import occupancy
 from ..toolchain.compiler import CompileError, source_digest, source_of, sources_of
+from ..workers.ahead import Ahead
 from . import memory
 from .interrupted import Interrupted
 from .request import Asked, Listener
@@ -48,7 +49,7 @@ class Verifier:
 
     def __init__(self, asked: Asked, run: Run, interrupted: Interrupted) -> None:
         self._asked, self._run, self._interrupted = asked, run, interrupted
-        self._ahead: dict[tuple[str, str], harness.Ahead] = {}
+        self._ahead: dict[tuple[str, str], Ahead] = {}
         self.relied_on = 0
         """Verifications of earlier runs that were not made again."""
 
@@ -89,24 +90,30 @@ class Verifier:
         return None
 
     def _verified(self, stage: Stage[Any], digest: str, listener: Listener) -> Verification:
-        verify = memory.verify if self._asked.keep else harness.verify
-        return verify(
-            stage,
-            self._asked.device,
-            examples=self._asked.examples,
-            seed=self._asked.seed,
-            problem=self._asked.only_problem(stage),
-            on_problem=listener.verified,
-            ahead=self._solving(stage, digest),
-        )
+        asked, ahead = self._asked, self._solving(stage, digest)
+        problem, solved = asked.only_problem(stage), {} if ahead is None else {"call": ahead}
+        try:
+            return memory.verify(
+                stage,
+                asked.device,
+                remembers=asked.keep,
+                examples=asked.examples,
+                seed=asked.seed,
+                problem=problem,
+                on_problem=listener.verified,
+                **solved,
+            )
+        finally:
+            if ahead:
+                ahead.cancel()
 
-    def _solving(self, stage: Stage[Any], digest: str) -> harness.Ahead | None:
+    def _solving(self, stage: Stage[Any], digest: str) -> Ahead | None:
         """The workers' answers for a stage with this source, begun before or now."""
         asked = self._asked
         if asked.cluster is None or (stage.spec, digest) in self._ahead:
             return self._ahead.pop((stage.spec, digest), None)
         problem = asked.only_problem(stage)
-        return harness.Ahead.of(asked.cluster, stage, examples=asked.examples, seed=asked.seed, problem=problem)
+        return Ahead.of(asked.cluster, stage, examples=asked.examples, seed=asked.seed, problem=problem)
 
     def _verified_before(self, stage: Stage[Any], digest: str) -> Verification | None:
         """What an earlier run found of this source. A failure is looked at again."""

@@ -16,10 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOMS = ("devices", "harness", "judge", "judge.forensics", "measure", "toolchain")
+ROOMS = ("devices", "judge", "judge.forensics", "measure", "toolchain")
 """Packages of the workbench in whose modules functions, classes and constants have to stay what they are."""
 
 MODULES = (
+    "checks.hazards",
+    "harness",
     "model.arrays",
     "model.origin",
     "model.launch",
@@ -38,6 +40,7 @@ MODULES = (
     "sandbox.integrity",
     "sandbox.plain",
     "reference",
+    "workers.ahead",
     "workers.cluster",
 )
 """Modules of other packages of which the same holds."""

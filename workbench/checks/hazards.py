@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from .. import harness
 from ..catalogue import registry
-from ..devices import DeviceUnavailable, IsolatedDevice, open_device
+from ..devices import Device, DeviceUnavailable, IsolatedDevice, open_device
 from ..model.origin import BadOperation
 from ..model.problem import Problem, ProblemError
-from ..model.results import HAZARDS, Failure, Verdict
+from ..model.results import HAZARDS, Failure, Verdict, Verification
 from ..model.stage import Stage
-from . import solving
-from .drawing import drawn
-from .search import Search
+from ..sandbox import integrity
 
 SECONDS = 20.0
 """How long the emulator may take for the problem."""
@@ -59,16 +58,23 @@ class HazardSearch:
     """
 
     def __init__(self, stage: Stage[Any], seed: int) -> None:
-
         self._stage, self._seed = stage, seed
         self._given_up = threading.Event()
         self._executor = ThreadPoolExecutor(max_workers=1)
         self._hazard: Future[Failure | None] | None = None
         with contextlib.suppress(DeviceUnavailable, BadOperation):  # verification ends with the second, and says so
             self._emulator = open_device("emulator")
-            problems = drawn(stage, self._emulator, examples=DRAWN, seed=seed)
+            problems = harness.drawn(stage, self._emulator, examples=DRAWN, seed=seed)
             problems.sort(key=lambda p: (p in stage.edge_cases, p.cost.flops, p.cost.bytes), reverse=True)
             self._hazard = self._executor.submit(self._first, problems[:EXAMPLES])
+
+    def __enter__(self) -> HazardSearch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Begin nothing more. A problem that is being solved ends by itself, at the latest after `SECONDS`."""
+        self._given_up.set()
+        self._executor.shutdown(wait=False)
 
     def _first(self, problems: Sequence[Problem]) -> Failure | None:
         from ..devices.emulated import EmulatedDevice
@@ -78,7 +84,7 @@ class HazardSearch:
             for problem in problems:
                 if self._given_up.is_set():
                     break
-                failure, _ = solving.run_problem(self._stage, beside, problem)
+                failure, _ = harness.run_problem(self._stage, beside, problem)
                 if failure and failure.verdict in HAZARDS:
                     return failure
         finally:
@@ -86,19 +92,33 @@ class HazardSearch:
         return None
 
     def found(self) -> Failure | None:
-        """The hazard that was found, made smaller, after the rest of the search."""
-
+        """The hazard that was found, made smaller, after the rest of the search; or what the stage has tampered with
+        meanwhile."""
         failure = self._hazard.result() if self._hazard else None
         if failure:
-            smallest = Search(self._stage, self._emulator, EXAMPLES).run(self._seed).failure
+            smallest = harness.verify(self._stage, self._emulator, examples=EXAMPLES, seed=self._seed).failure
+            if smallest and smallest.verdict is Verdict.TAMPERING:
+                return smallest
             failure = smallest if smallest and smallest.verdict in HAZARDS else failure
             failure.message = BY_LUCK + failure.message
         return failure
 
-    def close(self) -> None:
-        """Begin nothing more. A problem that is being solved ends by itself, at the latest after `SECONDS`."""
-        self._given_up.set()
-        self._executor.shutdown(wait=False)
+
+def beside(stage: Stage[Any], device: Device, *, seed: int = 0, **how: Any) -> Verification:
+    """`harness.verify` on a GPU. A failure is looked at in the emulator as well, which may name it; and meanwhile the
+    stage solves a few small problems there, and a hazard that is found fails it. Raises CompilerUnavailable."""
+    watch = integrity.Watch()
+    with HazardSearch(stage, seed) if how.get("problems") is None else contextlib.nullcontext() as search:
+        result = harness.verify(stage, device, seed=seed, **how)
+        hazard = search.found() if search and result.verdict is Verdict.PASS else None
+    if changed := watch.restore():
+        hazard = harness.tampering(stage, changed)
+    if hazard:
+        result.verdict, result.failure = hazard.verdict, hazard
+    elif result.failure and result.verdict is not Verdict.TAMPERING:
+        look_closer(stage, result.failure)
+        result.verdict = result.failure.verdict
+    return result
 
 
 def look_closer(stage: Stage[Any], failure: Failure) -> None:
@@ -140,7 +160,7 @@ def in_emulator(
     except DeviceUnavailable as error:
         return f"the emulator could not be asked: {error}", None
     try:
-        found, _ = solving.run_problem(stage, device, problem, twice=True)
+        found, _ = harness.run_problem(stage, device, problem, twice=True)
     finally:
         device.close()
     if found is None:

@@ -8,16 +8,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from ..catalogue import registry
+from .. import harness
 from ..devices import Device
+from ..harness import REPEAT_EVERY, Judgement
 from ..model.origin import BadOperation
 from ..model.problem import Problem
 from ..model.stage import Stage
-from ..workers.cluster import Cluster
-from . import solving
-from .drawing import drawn, size_of
-from .repeats import REPEAT_EVERY, Turns
-from .solving import Judgement
+from .cluster import Cluster
 
 TOGETHER = 2 * REPEAT_EVERY
 """So many problems make a task for a cluster: one of few milliseconds would not be worth sending."""
@@ -25,7 +22,7 @@ TOGETHER = 2 * REPEAT_EVERY
 
 @dataclass
 class Ahead:
-    """Has a cluster solve the problems of a stage before its verification asks for them."""
+    """Has a cluster solve the problems of a stage before its verification asks for them: it is the `call` of that."""
 
     cluster: Cluster
     stage: Stage[Any]
@@ -41,26 +38,21 @@ class Ahead:
                 supported = stage.supports(problem, cluster.device.architecture) is None
                 wanted = [(problem, True)] if supported else []
             else:
-                found = drawn(stage, cluster.device, examples=examples, seed=seed)
-                turns = Turns.of(size_of(registry.operation_of(stage), cluster.device.name))
-                twice = [turns.take(p) for p in found]
-                wanted = [(p.with_tier(t), again) for p, again in zip(found, twice, strict=True) for t in p.tiers]
+                found = harness.trials(stage, cluster.device, examples=examples, seed=seed)
+                wanted = [(trial.problem.with_tier(tier), trial.twice) for trial in found for tier in trial.tiers]
         for first in range(0, len(wanted), TOGETHER):
             part = wanted[first : first + TOGETHER]
             future = cluster.submit(_run_problems, stage, cluster.device, part)
             made.pending |= {which: (future, place) for place, which in enumerate(part)}
         return made
 
-    def judge(self, problem: Problem, twice: bool) -> Judgement:
-        """`run_problem` on a worker, at once where it was not foreseen: while a failure is made smaller."""
-        future, place = self.pending.get((problem, twice), (None, 0))
-        if future and len(judged := future.result()) > place:
-            return judged[place]
-        judgement: Judgement = self.call(solving.run_problem, self.stage, self.cluster.device, problem, twice=twice)
-        return judgement
-
-    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What is to be done on a worker now; nothing else of this stage is needed any more."""
+    def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """What `function` gives on a worker. A problem may have been solved there already; where that was not foreseen,
+        as while a failure is made smaller, nothing else of this stage is needed any more."""
+        if function is harness.run_problem:
+            future, place = self.pending.get((arguments[2], named["twice"]), (None, 0))
+            if future and len(judged := future.result()) > place:
+                return judged[place]
         self.cancel()
         return self.cluster.call(function, *arguments, **named)
 
@@ -74,7 +66,7 @@ def _run_problems(stage: Stage[Any], device: Device, problems: Sequence[tuple[Pr
     """`run_problem` of each, up to the first that fails."""
     judged: list[Judgement] = []
     for problem, twice in problems:
-        judged.append(solving.run_problem(stage, device, problem, twice=twice))
+        judged.append(harness.run_problem(stage, device, problem, twice=twice))
         if judged[-1][0]:
             break
     return judged

@@ -1,0 +1,260 @@
+"""The launches of a stage on fresh memory; again in the same memory, and on related inputs.
+
+A stage launched again has to give the same answer, and another one where its inputs are others. Beside the error of an
+answer, invariants of the operation have to hold of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..devices import BoundPlan, Device, Fault
+from ..model.arrays import BEST_ALIGNMENT, Array, Arrays, Distribution
+from ..model.launch import Plan
+from ..model.origin import BadOperation, BadStage, declared, is_control, raised_at
+from ..model.problem import Tier
+from ..model.results import Failure, Verdict
+from ..model.stage import Stage
+from ..toolchain.compiler import CompileError, CompilerUnavailable, compile_stage, translate_stage
+from .case import Case
+
+MOST_SCRATCH = 16 << 30
+"""Bytes of all scratch arrays of a plan."""
+
+LAUNCHES, IN_EMULATOR = 100, 12
+"""How often one small problem is solved in the same memory: on a GPU, and in the emulator, which takes longer."""
+
+
+def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan:
+    """The stage's launches on fresh memory, aligned as `_alignments` says.
+
+    Raises CompileError, and Fault, also for what the stage's own Python code raises.
+    """
+    try:
+        compile_ = translate_stage if device.name == "emulator" else compile_stage
+        compiled = compile_(stage, case.problem, device.architecture)
+        plan = stage.plan(case.problem)
+        _check_scratch(plan)
+        names = [*case.arrays, *plan.scratch]
+        plan = dataclasses.replace(plan, alignments=_alignments(stage.alignment, names, case.problem.seed))
+    except (CompileError, CompilerUnavailable, OSError, MemoryError, Fault):
+        raise
+    except BadStage as error:
+        verdict = Verdict.OPERATION_ERROR if error.ended else Verdict.LAUNCH_ERROR
+        raise Fault(verdict, f"the declaration of the stage does not give a launch: {error}") from None
+    except BaseException as error:
+        if is_control(error):
+            raise
+        message = f"the declaration of the stage does not give a launch:\n{raised_at(error)}"
+        raise Fault(Verdict.LAUNCH_ERROR, message) from None
+    return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed ^ order)
+
+
+def _check_scratch(plan: Plan) -> None:
+    """Raises Fault for scratch arrays that are none, or too large for any device."""
+    for name, array in plan.scratch.items():
+        if not isinstance(array, Array):
+            raise Fault(Verdict.LAUNCH_ERROR, f"the scratch {name} is {array!r:.80}; it has to be an Array")
+    if (total := sum(array.nbytes for array in plan.scratch.values())) > MOST_SCRATCH:
+        message = f"the scratch arrays have {total:,} bytes; {MOST_SCRATCH:,} are allowed"
+        raise Fault(Verdict.OUT_OF_MEMORY, message)
+
+
+def _alignments(least: int, names: Sequence[str], seed: int) -> dict[str, int]:
+    """What each array's address is a multiple of: for even seeds `least` bytes, and no more; for odd ones that or a
+    better alignment, not the same for all, since a kernel may take another path where it finds one.
+    """
+    levels = max(1, (BEST_ALIGNMENT // least).bit_length())
+    chosen = np.random.default_rng(seed).integers(levels, size=len(names)) if seed % 2 else np.zeros(len(names), int)
+    return {name: least << int(level) for name, level in zip(names, chosen, strict=True)}
+
+
+def solve(stage: Stage[Any], device: Device, case: Case, order: int = 0) -> Arrays:
+    """The storage of every array after the stage has run on the case's inputs. Raises CompileError and Fault.
+
+    Another `order` has the warps run in another order, where the device can choose.
+    """
+    bound = bind(stage, device, case, order)
+    try:
+        bound.run()
+        return {name: bound.read(name) for name in case.arrays}
+    finally:
+        bound.close()
+
+
+def in_one_memory(
+    stage: Stage[Any], device: Device, case: Case, inputs: Iterable[Case]
+) -> Generator[Arrays, None, None]:
+    """The storage of every array after each of several launches, in memory that was made for `case`. Raises Fault."""
+    bound = bind(stage, device, case, order=1)
+    try:
+        for each in inputs:
+            bound.refill(each.storage())
+            bound.run()
+            yield {name: bound.read(name) for name in case.arrays}
+    finally:
+        bound.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------- again
+
+
+def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Failure | None:
+    """Solve a case once more on fresh memory, and then the one of the next seed in the same memory. A failure is one of
+    the problem that fails: of the next seed where that fails in memory of its own as well."""
+    other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
+    with contextlib.closing(in_one_memory(stage, device, case, (case, other))) as launches:
+        try:
+            second = next(launches)
+        except Fault as fault:
+            return _faulted(case, fault, "when launched again on the same inputs")
+        if stage.deterministic and (failure := _difference(case, first, second)):
+            return failure
+        try:
+            third = next(launches)
+        except Fault as fault:
+            return _alone(stage, device, other) or _faulted(case, fault, IN_SAME_MEMORY)
+    stale, _ = other.judge(third.__getitem__)
+    if stale is None:
+        return None
+    try:
+        # a GPU keeps what a kernel has stored in variables of its module: there such an answer may be wrong for it
+        fresh = device.name == "emulator" or not _kept(stage, device, case, other, third)
+    except Fault as fault:
+        return _faulted(case, fault, IN_SAME_MEMORY)
+    if fresh and (wrong := _alone(stage, device, other)):
+        return wrong
+    message = (
+        f"{stale.message} {IN_SAME_MEMORY}, though the launch before was right: the kernel keeps something from one "
+        "launch to the next (by address or by shape, or it does its work once); let a launch depend on its arguments "
+        "only"
+    )
+    return dataclasses.replace(stale, verdict=Verdict.STALE, problem=str(case.problem), message=message)
+
+
+IN_SAME_MEMORY = "when launched on other inputs in the same memory"
+
+
+def _faulted(case: Case, fault: Fault, when: str) -> Failure:
+    return Failure(fault.verdict, str(case.problem), f"{when}: {fault}", "", hazards=[*fault.hazards])
+
+
+def _alone(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
+    """What is wrong with the answer to a case in memory that no launch before has used."""
+    try:
+        return case.judge(solve(stage, device, case, order=1).__getitem__)[0]
+    except Fault as fault:
+        return Failure(fault.verdict, str(case.problem), str(fault), "", hazards=[*fault.hazards])
+
+
+def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
+    """Solve a case over and over in one memory: what depends on the number of launches or on chance is told by that.
+
+    Every answer has to be right, and the same one unless the stage says that it is not deterministic.
+    """
+    first: Arrays = {}
+    number, cases = 0, [case] * (IN_EMULATOR if device.name == "emulator" else LAUNCHES)
+    try:
+        for number, after in enumerate(in_one_memory(stage, device, case, cases), 1):
+            differs = _difference(case, first, after) if first else None
+            if differs or not first:
+                wrong, _ = case.judge(after.__getitem__)
+                if wrong:
+                    verdict = Verdict.STALE if wrong.verdict is Verdict.MISMATCH else wrong.verdict
+                    return dataclasses.replace(wrong, verdict=verdict, message=_of_launch(number, wrong.message))
+            if differs and stage.deterministic:
+                return differs
+            first = first or after
+    except Fault as fault:
+        said = f"in launch {number + 1} on the same inputs: {fault}"
+        return Failure(fault.verdict, str(case.problem), said, "", hazards=[*fault.hazards])
+    return None
+
+
+def _of_launch(number: int, message: str) -> str:
+    return (
+        f"{message} in launch {number} on the same inputs in the same memory, though launches before it were right: "
+        "the answer depends on how often the kernel was launched, or on chance (a clock, the number of an SM, which "
+        "block is first); let a launch depend on its arguments only"
+    )
+
+
+def _kept(stage: Stage[Any], device: Device, case: Case, other: Case, after: Arrays) -> bool:
+    """Whether a launch on other inputs left the answer to those of the case, or wrote none. Raises Fault."""
+
+    def again(refilled: Case) -> Arrays:
+        first = dataclasses.replace(case, arrays=refilled.arrays)
+        _, after = in_one_memory(stage, device, first, (first, refilled))
+        return after
+
+    outputs = (name for name, array in case.arrays.items() if array.output)
+    return case.judge(after.__getitem__)[0] is None or any(other.unwritten(n, after, again).any() for n in outputs)
+
+
+def _difference(case: Case, first: Arrays, second: Arrays) -> Failure | None:
+    """Compare the bits of the outputs of two launches on the same inputs."""
+    for name, array in case.arrays.items():
+        if not array.output:
+            continue
+        one, other = (array.view(after[name]) for after in (first, second))
+        bits = [v.view(f"u{v.itemsize}") for v in (one, other)]
+        if (differ := np.argwhere(bits[0] != bits[1])).size:
+            at = tuple(int(i) for i in differ[0])
+            message = (
+                f"{len(differ)} of {one.size} elements of {name} differ when it is launched a second time on the same "
+                f"inputs: {name}{list(at)} was {one[at]}, then {other[at]}; let every element be summed in a fixed "
+                "order, or declare the stage deterministic=False"
+            )
+            return Failure(Verdict.NOT_DETERMINISTIC, str(case.problem), message, "")
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------- invariants
+
+
+def _with_related(case: Case, inputs: Arrays, moved: Callable[[Arrays], Arrays] | None) -> Arrays:
+    """The bound of a case, as much larger as that of related inputs is, if those are harder and have one: element by
+    element where it is known which belongs to which, else by their largest."""
+    found = dict(case.bound)
+    with contextlib.suppress(BadOperation):  # there may be NaN where answers do not depend on it
+        of_related = case.bound_for(inputs)
+        if moved:
+            return {name: np.maximum(case.bound[name], related) for name, related in moved(of_related).items()}
+        for name, related in of_related.items():
+            most, others = float(case.bound[name].max(initial=0.0)), float(related.max(initial=0.0))
+            if others > most > 0:
+                found[name] = case.bound[name] * (others / most)
+    return found
+
+
+def broken_invariant(stage: Stage[Any], device: Device, case: Case, after: Arrays) -> Failure | None:
+    """The failure of an answer of which something does not hold that holds of every right one. Raises BadOperation."""
+    if case.problem.tier is Tier.EXACT or case.problem.distribution is Distribution.NON_FINITE:
+        return None  # the answer is the right one to the last bit; or has NaN, of which nothing holds
+    first = case.answers(after)
+    with declared("invariants of the operation"):
+        invariants = case.problem.invariants()
+    for invariant in invariants:
+        second, about = first, "the answer"
+        with declared(f"the invariant `{invariant.name}` of the operation"):
+            inputs = invariant.related(case.inputs) if invariant.related else None
+        if inputs is not None:
+            about = "the answers to the problem's inputs and to related ones"
+            try:
+                second = case.answers(solve(stage, device, dataclasses.replace(case, inputs=inputs)))
+            except Fault as fault:
+                message = f"on the related inputs of the invariant `{invariant.name}`: {fault}"
+                return Failure(fault.verdict, str(case.problem), message, "", hazards=[*fault.hazards])
+        with declared(f"the invariant `{invariant.name}` of the operation"):
+            holds = invariant.holds(first, second, case.bound)
+            if not holds and inputs is not None:
+                holds = invariant.holds(first, second, _with_related(case, inputs, invariant.moved))
+        if not holds:
+            message = f"the invariant `{invariant.name}` does not hold of {about}, though every element is near enough"
+            return Failure(Verdict.MISMATCH, str(case.problem), message, "")
+    return None
