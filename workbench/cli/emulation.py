@@ -160,8 +160,8 @@ def _print_counters(file: Path, reports: Sequence[emulator.Report]) -> None:
 
 def _verdicts(asked: Asked, reports: Sequence[emulator.Report]) -> list[Judged]:
     """The verdicts of the launches, also as SARIF."""
-    from ..judge.findings import hazard_of  # for programs that read the result
     from ..report import judged
+    from ..toolchain.findings import hazard_of  # for programs that read the result
 
     found = [
         judged.of_findings(
@@ -262,9 +262,9 @@ def _emulate_triton(asked: Asked) -> None:
 
 def _of_triton(launched: Launched, again: str, strict: bool) -> Judged:
     """The verdict of one launch: of what was found, and of what differs from the reference."""
-    from ..judge.findings import hazard_of  # for programs that read the result
     from ..model.results import Verdict
     from ..report import judged
+    from ..toolchain.findings import hazard_of  # for programs that read the result
 
     found = judged.of_findings(launched.kernel, [*map(hazard_of, launched.findings)], str(launched), again, strict)
     if found.ok and launched.differences:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..judge.findings import hazard_of
 from ..model.arrays import Array
 from ..model.launch import Launch, Plan
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled
+from ..toolchain.findings import hazard_of
 from . import launch_checks
 from .base import DeviceUnavailable, Fault
 from .launch_checks import argument_of, check_cluster, no_kernel
