@@ -33,7 +33,7 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.kernels.gemm import tiling
 from workbench.model.calls import Function
-from workbench.model.cost_model import Constants, Work, predict
+from workbench.model.cost_model import Constants, Work, misfit, predict
 from workbench.model.launch import ceil_div
 from workbench.ops.dispatch import Operators
 from workbench.records import cost, store
@@ -164,8 +164,9 @@ def with_present_tiles(card: str) -> Iterator[tuple[str, Made]]:
             yield text, (name, work, us)
 
 
-ALIKE = 0.005
-"""Part of a time by which predictions may differ and constants fit as well."""
+ALIKE, EXACT = 0.1, 1e-6
+"""Part by which the misfit may be larger and constants fit as well: errors that are 5 % larger; and the misfit of a
+time that is met."""
 
 
 @cache
@@ -188,20 +189,13 @@ def kept(shipped: Mapping[str, Mapping[str, Any]], times: Sequence[Made]) -> dic
     """What fits these times, but the constants that ship where they fit them as well. Works that are all alike do not
     tell apart what an iteration takes: among such fits the last digits of a processor's arithmetic decide."""
     found = cost.fitted_to(times)
-    works: dict[str, set[Work]] = {}
-    for name, work, _ in times:
-        works.setdefault(cost.key_of(name, work), set()).add(work)
-
-    def alike(one: Constants, other: Constants, of: set[Work]) -> bool:
-        each = (
-            predict(work, one, cost.MULTIPROCESSORS).us / predict(work, other, cost.MULTIPROCESSORS).us for work in of
-        )
-        return one.samples == other.samples and all(abs(ratio - 1) < ALIKE for ratio in each)
-
-    before = {key: Constants(**shipped[key]) for key in found if key in shipped}
-    return {
-        key: before[key] if key in before and alike(before[key], new, works[key]) else new for key, new in found.items()
-    }
+    for key, new in found.items():
+        before = Constants(**shipped[key]) if key in shipped else new
+        of_key = [(work, us) for name, work, us in times if cost.key_of(name, work) == key]
+        ours, theirs = (misfit(of_key, constants, cost.MULTIPROCESSORS) for constants in (new, before))
+        if before.samples == new.samples and theirs <= (1 + ALIKE) * ours + EXACT * len(of_key):
+            found[key] = before
+    return found
 
 
 def _made_on(card: str) -> Iterator[Made]:

@@ -135,18 +135,28 @@ def least_us(flops: int, moved: int, constants: Constants, multiprocessors: int)
 
 
 def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constants | None:
-    """The constants with which the logarithms of predictions are nearest to those of the microseconds measured; None of
-    too few samples. What takes no part worth mentioning of any time is zero."""
+    """The constants with which the logarithms of predictions are nearest to those of the microseconds measured, by
+    SciPy's least squares, in which large errors count less; None of too few samples. What takes no part worth
+    mentioning of any time is zero. Raises ImportError without SciPy (`kernel-workbench[stats]`)."""
     if len(samples) < LEAST_SAMPLES or len({work for work, _ in samples}) < LEAST_DIFFERENT:
         return None
-    measured = _Measured(samples, multiprocessors)
-    _, found = min((measured.nearest(np.log(beginning)) for beginning in BEGINNINGS), key=lambda pair: pair[0])
-    constants = np.exp(found)
+    from scipy.optimize import least_squares
+
+    measured, bounds = _Measured(samples, multiprocessors), np.log((LEAST, MOST))
+    how = {"bounds": bounds, "loss": "soft_l1", "f_scale": MUCH, "max_nfev": STEPS}
+    searches = (least_squares(measured.errors, np.log(x), measured.slopes, **how) for x in BEGINNINGS)
+    constants = np.exp(min(searches, key=lambda search: search.cost).x)
     constants[1:5] *= (constants[1:5] * measured.parts > NOTHING * measured.us[:, None]).any(axis=0)
     launch, tile, flop, loaded, wait, bandwidth = (float(x) for x in constants)
     made = Constants(launch, tile, flop, loaded, bandwidth, wait)
     error = statistics.median(abs(predict(w, made, multiprocessors).us / t - 1) for w, t in samples)
     return replace(made, error=error, samples=len(samples), least_us=float(measured.us.min()))
+
+
+def misfit(samples: Sequence[tuple[Work, float]], constants: Constants, multiprocessors: int) -> float:
+    """What `fit` makes small, of these constants."""
+    logs = np.log([predict(work, constants, multiprocessors).us / us for work, us in samples])
+    return float((np.sqrt(1 + (logs / MUCH) ** 2) - 1).sum())
 
 
 class _Measured:
@@ -166,8 +176,15 @@ class _Measured:
             np.array([float(getattr(w, name)) for w in works]) for name in ("bytes", "requested", "copied")
         )
 
-    def errors(self, logs: Floats) -> tuple[Floats, Floats]:
-        """The logarithms of predicted times over those measured, and their derivatives."""
+    def errors(self, logs: Floats) -> Floats:
+        """The logarithms of predicted times over those measured."""
+        return self._predicted(logs)[0]
+
+    def slopes(self, logs: Floats) -> Floats:
+        """Their derivatives by the logarithms of the constants."""
+        return self._predicted(logs)[1]
+
+    def _predicted(self, logs: Floats) -> tuple[Floats, Floats]:
         constants = np.exp(logs)
         each, bandwidth = self.parts * constants[1:5], constants[5]
         busy, by_memory, by_l2 = each.sum(axis=1), self.bytes / bandwidth, self.requested / L2_BANDWIDTH
@@ -177,28 +194,3 @@ class _Measured:
         of_memory = before + np.where(by_memory >= by_l2, moving * moving / both, 0.0)
         slopes = np.column_stack([np.full(len(times), constants[0]), each * (busy / both)[:, None], -of_memory])
         return np.log(times / self.us), slopes / times[:, None]
-
-    def nearest(self, logs: Floats) -> tuple[float, Floats]:
-        """What the errors add up to, and the constants, by damped steps of least squares from these constants on
-        (Levenberg and Marquardt). Large errors count less than their squares."""
-
-        def total(errors: Floats) -> float:
-            return float((2 * (np.sqrt(1 + (errors / MUCH) ** 2) - 1)).sum())
-
-        least, most = np.log(LEAST), np.log(MOST)
-        errors, slopes = self.errors(logs)
-        best, damping = total(errors), 1e-2
-        for _ in range(STEPS):
-            weights = 1 / np.sqrt(1 + (errors / MUCH) ** 2)
-            products, right = slopes.T @ (slopes * weights[:, None]), slopes.T @ (errors * weights)
-            diagonal = np.diag(damping * np.diag(products) + 1e-9)
-            tried = np.clip(logs - np.linalg.solve(products + diagonal, right), least, most)
-            found, there = self.errors(tried)
-            if (now := total(found)) < best:
-                done = best - now < 1e-7 * best
-                logs, errors, slopes, best, damping = tried, found, there, now, damping / 3
-                if done:
-                    break
-            elif (damping := 4 * damping) > 1e8:
-                break
-        return best, logs

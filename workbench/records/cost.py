@@ -39,7 +39,15 @@ class Predicted:
 def fitted(operation: Operation[Any], samples: Iterable[Sample]) -> dict[str, Constants]:
     """The constants of the stages, for each kind of their work, of which there are enough samples."""
     stages = {stage.name: stage for stage in operation.stages}
-    return fitted_to(_works(operation, stages, samples))
+    works = list(_works(operation, stages, samples))
+    try:
+        return fitted_to(works) if works else {}
+    except ImportError:
+        errors.warn(
+            f"the times that were tuned on this device do not change what is chosen for {operation.name}: SciPy is "
+            "needed to fit them; install it with: pip install 'kernel-workbench[stats]'"
+        )
+        return {}
 
 
 def _works(
