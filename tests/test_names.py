@@ -12,7 +12,7 @@ import pytest
 from synthetic import timed_run
 
 from workbench.catalogue import registry
-from workbench.kernels.vector_add.problem import VectorAddProblem
+from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model import compact
 from workbench.model.errors import BadName, inside
 from workbench.model.launch import Launch

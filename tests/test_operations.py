@@ -14,8 +14,8 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.judge.case import compare
+from workbench.kernels import matvec
 from workbench.kernels.gemm import GemmProblem
-from workbench.kernels.matvec import MatvecProblem, stages
 from workbench.model.arrays import Array
 from workbench.model.dtypes import FP16, FP32
 from workbench.model.problem import ProblemError, Size, Tier
@@ -201,14 +201,14 @@ def test_storage_has_nan_between_rows_and_nothing_behind_the_last():
 
 def test_costs_count_each_operand_once():
     assert GemmProblem(m=2, n=3, k=4, dtype="bf16", out="fp32", pad_a=9).cost.bytes == 2 * (8 + 12) + 4 * 6
-    assert MatvecProblem(n=3, k=4, dtype="fp32", out="fp32").cost.flops == 24
+    assert matvec.MatvecProblem(n=3, k=4, dtype="fp32", out="fp32").cost.flops == 24
 
 
 def test_a_large_matrix_is_read_as_right_as_a_small_one_by_the_streamed_matvec(monkeypatch):
     """Where B is large it is read in another way: of sizes that no emulator gets through, so the limit is lowered."""
-    monkeypatch.setattr(stages, "SMALL", 0)
+    monkeypatch.setattr(matvec, "SMALL", 0)
     declared = registry.local(*registry.select(["matvec:streamed"]))
     # a function of the test's own runs in this process, where the limit is lowered
     stage = dataclasses.replace(declared, sizes_for=lambda problem, size: declared.sizes_for(problem, size))
-    assert stage.sizes(MatvecProblem(n=3, k=5))["READ_ONCE"] == 0
+    assert stage.sizes(matvec.MatvecProblem(n=3, k=5))["READ_ONCE"] == 0
     assert harness.verify(stage, open_device("emulator"), examples=10, seed=0).verdict is Verdict.PASS

@@ -15,11 +15,11 @@ from harness_planting import ADD_SOURCE, GEMM_SOURCE, HEAD, HarnessFault, Restag
 from planting import Change
 from wrong_results import relaunched
 
-from workbench.kernels.cross_entropy.problem import CrossEntropyProblem
+from workbench.kernels.cross_entropy import CrossEntropyProblem
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.rms_norm import RmsNormProblem
-from workbench.kernels.rotary.problem import RotaryProblem
-from workbench.kernels.softmax.problem import SoftmaxProblem
+from workbench.kernels.rotary import RotaryProblem
+from workbench.kernels.softmax import SoftmaxProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.problem import Problem, Tier
 from workbench.model.results import Verdict

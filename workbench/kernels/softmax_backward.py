@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import reference
-from ...judge import bounds
-from ...model.arrays import Array, Arrays, element_bytes
-from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan
-from ...model.operation import Operation
-from ...model.problem import Cost, Size, Tier, draw_values
-from ...model.stage import every_problem
-from ..rows import groups, launches
-from ..rows.norms import THREADS
-from ..rows.problem import FLOATS, SUITE, RowProblem, draw_rows, row_problems
-
-__all__ = ["SOFTMAX_BACKWARD", "SoftmaxBackwardProblem"]
+from .. import reference
+from ..judge import bounds
+from ..model.arrays import Array, Arrays, element_bytes
+from ..model.calls import Call
+from ..model.dtypes import FP32
+from ..model.launch import Launch, Plan
+from ..model.operation import Operation
+from ..model.problem import Cost, Size, Tier, draw_values
+from ..model.stage import every_problem
+from .rows import groups, launches
+from .rows.baselines import autograd_of, beside, beside_liger, short_rows
+from .rows.norms import THREADS
+from .rows.problem import FLOATS, SUITE, RowProblem, draw_rows, row_problems
+from .shared.arguments import common_dtype, matrix, rows_of
 
 
 @dataclass(frozen=True)
@@ -173,3 +174,47 @@ def split_rows(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Plan:
     first = launch("softmax_backward_parts", ("y", "dy", "sums", columns, ldx))
     second = launch("softmax_backward_scale", ("y", "dy", "sums", "dx", columns, ldx, np.int64(p.ldy)))
     return Plan((first, second), scratch={"sums": Array((p.rows * count,), FP32, output=True)})
+
+
+# ---------------------------------------------------------------------------------------------- as a function on arrays
+
+
+@SOFTMAX_BACKWARD.function
+def softmax_backward(y: Any, dy: Any, *, out_dtype: Any = None) -> Call:
+    """Gradient of softmax along the last axis, for its result y and the gradient dy of that: dx, of their shape."""
+    name = "softmax_backward"
+    problem = SoftmaxBackwardProblem(**rows_of(name, common_dtype(name, y=y, dy=dy), out_dtype, y=y, dy=dy))
+    inputs = {"y": matrix(name, "y", y), "dy": matrix(name, "dy", dy)}
+    return Call(problem, inputs, lambda found: found["dx"].reshape(y.shape))
+
+
+# --------------------------------------------------------------------------------- what the stages are measured against
+
+
+def _torch(p: Any, y: Any, dy: Any) -> Any:
+    import torch
+
+    return torch.ops.aten._softmax_backward_data(dy, y, -1, y.dtype)
+
+
+def _numpy(p: Any, y: Any, dy: Any) -> Any:
+    return y * (dy - (y * dy).sum(axis=1, keepdims=True))
+
+
+beside(SOFTMAX_BACKWARD, _torch, _numpy)
+
+
+def _exact_sums(p: Any) -> str | None:
+    return short_rows(p) or (None if p.dtype == "fp32" else f"it adds up the products of a row in {p.dtype}")
+
+
+@beside_liger(SOFTMAX_BACKWARD, prepares=True, refuses=_exact_sums)
+def _liger(p: Any, y: Any, dy: Any) -> Callable[[], Any]:
+    from liger_kernel.transformers.functional import liger_softmax
+
+    def given(x: Any) -> Any:
+        kept = liger_softmax(x)
+        kept.data.copy_(y)  # what its gradient is computed of: no x has exactly this softmax
+        return kept
+
+    return autograd_of(given, dy, y)

@@ -7,15 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import reference
-from ...judge import bounds
-from ...model.arrays import Array, Arrays, element_bytes
-from ...model.operation import Operation
-from ...model.problem import Cost, Size
-from ..rows import groups, norms, prefetch
-from ..rows.problem import HELD_BY_BLOCK, SUITE, draw_rows, row_problems
-
-__all__ = ["LAYER_NORM", "LayerNormProblem"]
+from .. import reference
+from ..judge import bounds
+from ..model.arrays import Array, Arrays, element_bytes
+from ..model.calls import Call, Gradient
+from ..model.operation import Operation
+from ..model.problem import Cost, Size
+from .rows import groups, norms, prefetch
+from .rows.baselines import beside, beside_liger
+from .rows.problem import HELD_BY_BLOCK, SUITE, draw_rows, row_problems
+from .shared.arguments import common_dtype, matrix, row, rows_of
 
 
 @dataclass(frozen=True)
@@ -107,3 +108,43 @@ as many (bf16, H200)."""
 
 norms.declare_split(LAYER_NORM, ("x",), ("x", "w", "b"), 4, parameters=FEW_PARTS)
 prefetch.declare(LAYER_NORM, "layer_norm/07_prefetch.cu", lambda p: ("x", "w", "b", "y", *p.scalars()))
+
+
+# ---------------------------------------------------------------------------------------------- as a function on arrays
+
+
+@LAYER_NORM.function
+def layer_norm(x: Any, w: Any, b: Any, *, eps: float = 1e-5, out_dtype: Any = None) -> Call:
+    """(x - mean(x)) / sqrt(variance(x) + eps) w + b along the last axis. x: (..., columns), w, b: (columns,)."""
+    fields = rows_of("layer_norm", common_dtype("layer_norm", x=x, w=w, b=b), out_dtype, x=x)
+    row("layer_norm", x, w=w, b=b)
+    inputs = {"x": matrix("layer_norm", "x", x), "w": w, "b": b}
+    problem = LayerNormProblem(**fields, eps=float(eps))
+    return Call(problem, inputs, lambda found: found["y"].reshape(x.shape))
+
+
+layer_norm.gradient = Gradient("layer_norm_backward", ("x", "w", Gradient.OF_RESULT), ("x", "w", "b"))
+
+
+# --------------------------------------------------------------------------------- what the stages are measured against
+
+
+def _torch(p: Any, x: Any, w: Any, b: Any) -> Any:
+    import torch
+
+    return torch.layer_norm(x, (x.shape[-1],), w, b, p.eps)
+
+
+def _numpy(p: Any, x: Any, w: Any, b: Any) -> Any:
+    centred = x - x.mean(axis=1, keepdims=True)
+    return centred * w / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + np.float32(p.eps)) + b
+
+
+beside(LAYER_NORM, _torch, _numpy)
+
+
+@beside_liger(LAYER_NORM)
+def _liger(p: Any, x: Any, w: Any, b: Any) -> Any:
+    from liger_kernel.transformers.functional import liger_layer_norm
+
+    return liger_layer_norm(x, w, b, p.eps)

@@ -1,23 +1,111 @@
-"""The ladder of reductions."""
+"""Sum or maximum of a matrix, along its columns, its rows, or of all its elements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
 
-from ...model.arrays import Array
-from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Argument, Launch, Plan, ceil_div
-from ...model.operation import Operation
-from ...model.problem import Size
-from ...model.stage import every_problem
-from ..rows import groups
-from ..rows.launches import WARP
-from ..rows.norms import THREADS
-from ..rows.problem import row_problems
-from .problem import ReduceProblem
+from .. import reference
+from ..judge import bounds
+from ..model.arrays import Array, Arrays, element_bytes
+from ..model.calls import Call
+from ..model.dtypes import FP32, dtype_of
+from ..model.launch import Argument, Launch, Plan, ceil_div
+from ..model.operation import Operation
+from ..model.problem import Cost, Size, Tier, draw_values
+from ..model.stage import every_problem
+from .rows import groups
+from .rows.baselines import beside
+from .rows.launches import WARP
+from .rows.norms import THREADS
+from .rows.problem import FLOATS, VALUES, RowProblem, row_problems
+from .shared.arguments import common_dtype, rows_of
+
+
+@dataclass(frozen=True)
+class ReduceProblem(RowProblem):
+    """x: (rows, columns) with `pad_x` elements between its rows; y: (rows,), (columns,) or (1,) of type `out`.
+
+    A sum with NaN, or with infinities of both signs, is NaN; a maximum with NaN is NaN.
+    """
+
+    op: str = "sum"
+    over: str = "columns"
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "dtype": FLOATS,
+        "out": FLOATS,
+        "values": VALUES,
+        "op": ("sum", "max"),
+        "over": ("columns", "rows", "all"),
+    }
+
+    @property
+    def label(self) -> str:
+        out = "" if self.out == self.dtype else f"->{self.out}"
+        return f"{self.rows}x{self.columns} {self.dtype}{out} {self.op} over {self.over}"
+
+    @property
+    def outputs(self) -> int:
+        """Elements of y."""
+        return {"columns": self.rows, "rows": self.columns, "all": 1}[self.over]
+
+    def arrays(self) -> dict[str, Array]:
+        return {
+            "x": Array((self.rows, self.columns), self.in_type, self.ldx),
+            "y": Array((self.outputs,), self.out_type, output=True),
+        }
+
+    def inputs(self) -> Arrays:
+        rng = self.rng()
+        if self.tier is Tier.EXACT:
+            return {"x": draw_values(rng, self.tier, (self.rows, self.columns), self.in_type)}
+        return {"x": self.draw_rows(rng)}
+
+    def _solved(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return reference.reduce(x, op=self.op, over=self.over)
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"y": self._solved(inputs["x"])}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        y = expected["y"]
+        if self.op == "max":  # no arithmetic
+            return {"y": self.out_type.unit_roundoff * np.abs(y) + self.out_type.smallest}
+        magnitude = reference.reduce(np.abs(inputs["x"]), over=self.over)
+        return {"y": bounds.dot_products(y, magnitude, self.rows * self.columns // self.outputs, self.out_type)}
+
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        x, y = inputs["x"].astype(np.float64), expected["y"]
+        last = y.copy()
+        last[-1] = 0.0
+        wrong = {"all zeros": np.zeros_like(y), "shifted by one": np.roll(y, 1), "last element missing": last}
+        if self.rows * self.columns // self.outputs > 1:
+            half = x[:, : (self.columns + 1) // 2] if self.over == "columns" else x[: (self.rows + 1) // 2]
+            wrong["of the first half"] = self._solved(half)
+        if self.op == "sum" and self.tier is Tier.EXACT:
+            dropped = x.copy()
+            dropped[-1, :] = 0
+            wrong["last row dropped"] = self._solved(dropped)
+            dropped = x.copy()
+            dropped[:, -1] = 0
+            wrong["last column dropped"] = self._solved(dropped)
+        if self.op == "max":
+            wrong["of magnitudes"] = self._solved(np.abs(x))
+            wrong["starts from zero"] = np.maximum(y, 0)
+        return {name: {"y": value} for name, value in wrong.items()}
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.rows * self.columns, element_bytes(self.arrays().values()))
+
+
+# ----------------------------------------------------------------------------------------------------------- the stages
+
 
 SHORT, LONG, LARGE = 512, 2**16, 2**26
 """Columns for which a warp is too much, and bytes of a row for which it is too few, however many rows there are; and
@@ -292,3 +380,37 @@ def one_launch(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
         scratch = {"partial": Array(values, FP32, output=True), "counters": counters}
     handed = tuple(scratch) or ("y", "y")  # where nothing is handed over any address will do
     return Plan((_launch(kernel, blocks, size, "x", "y", *handed, *extent),), scratch)
+
+
+# ---------------------------------------------------------------------------------------------- as a function on arrays
+
+
+@REDUCE.function
+def reduce(x: Any, *, op: str = "sum", over: str = "columns", out_dtype: Any = None) -> Call:
+    """Sum or maximum (`op` sum or max) of a matrix, added up in fp32. x: (rows, columns), rows any distance apart;
+    returns (rows,) where `over` is columns, (columns,) where it is rows, and (1,) where it is all."""
+    fields = rows_of("reduce", common_dtype("reduce", x=x), out_dtype, x=x)
+    for name, value in (("op", op), ("over", over)):
+        if value not in ReduceProblem.choices[name]:
+            allowed = ", ".join(ReduceProblem.choices[name])
+            raise ValueError(f"reduce: {name} is {value!r}; it has to be one of {allowed}")
+    if x.ndim != 2:
+        raise ValueError(f"reduce: x has shape {x.shape}; it has to have two dimensions")
+    return Call(ReduceProblem(**fields, op=op, over=over), {"x": x})
+
+
+# --------------------------------------------------------------------------------- what the stages are measured against
+
+
+def _torch(p: Any, x: Any) -> Any:
+    import torch
+
+    return (torch.sum if p.op == "sum" else torch.amax)(x, {"columns": (1,), "rows": (0,), "all": (0, 1)}[p.over])
+
+
+def _numpy(p: Any, x: Any) -> Any:
+    axis = {"columns": 1, "rows": 0, "all": None}[p.over]
+    return np.atleast_1d((np.sum if p.op == "sum" else np.max)(x, axis=axis))
+
+
+beside(REDUCE, _torch, _numpy)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import reference
-from ...judge import bounds
-from ...model.arrays import Array, Arrays, element_bytes
-from ...model.operation import Operation
-from ...model.problem import Cost, Size
-from ..rows import groups, norms
-from ..rows.problem import HELD_BY_BLOCK, SUITE, row_problems
-
-__all__ = ["RESIDUAL_RMS_NORM", "ResidualRmsNormProblem"]
+from .. import reference
+from ..judge import bounds
+from ..model.arrays import Array, Arrays, element_bytes
+from ..model.calls import Call
+from ..model.operation import Operation
+from ..model.problem import Cost, Size
+from .rows import groups, norms
+from .rows.baselines import beside, beside_liger
+from .rows.problem import HELD_BY_BLOCK, SUITE, row_problems
+from .shared.arguments import common_dtype, matrix, row, rows_of
 
 
 @dataclass(frozen=True)
@@ -94,3 +95,45 @@ RESIDUAL_RMS_NORM = Operation(
 norms.declare_first(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"))
 norms.declare_held(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"), most=4)
 norms.declare_split(RESIDUAL_RMS_NORM, ("x", "residual", "s"), ("s", "w"), 1, sums=True)
+
+
+# ---------------------------------------------------------------------------------------------- as a function on arrays
+
+
+@RESIDUAL_RMS_NORM.function
+def residual_rms_norm(x: Any, residual: Any, w: Any, *, eps: float = 1e-6, out_dtype: Any = None) -> Call:
+    """The sum s = x + residual, and the `rms_norm` of s as it is stored. x, residual: (..., columns), w: (columns,).
+    Returns (y, s): y of `out_dtype`, s of the dtype of x."""
+    name = "residual_rms_norm"
+    dtype = common_dtype(name, x=x, residual=residual, w=w)
+    fields = rows_of(name, dtype, out_dtype, x=x, residual=residual)
+    row(name, x, w=w)
+    inputs = {"x": matrix(name, "x", x), "residual": matrix(name, "residual", residual), "w": w}
+    problem = ResidualRmsNormProblem(**fields, eps=float(eps))
+    return Call(problem, inputs, lambda found: (found["y"].reshape(x.shape), found["s"].reshape(x.shape)))
+
+
+# --------------------------------------------------------------------------------- what the stages are measured against
+
+
+def _torch(p: Any, x: Any, residual: Any, w: Any) -> Any:
+    import torch
+
+    s = x + residual
+    return s, torch.nn.functional.rms_norm(s, (p.columns,), w, p.eps)
+
+
+def _numpy(p: Any, x: Any, residual: Any, w: Any) -> Any:
+    s = x + residual
+    return s, s * w / np.sqrt(np.mean(s * s, axis=1, keepdims=True) + np.float32(p.eps))
+
+
+beside(RESIDUAL_RMS_NORM, _torch, _numpy)
+
+
+@beside_liger(RESIDUAL_RMS_NORM)
+def _liger(p: Any, x: Any, residual: Any, w: Any) -> Any:
+    from liger_kernel.transformers.functional import liger_fused_add_rms_norm
+
+    y, s = liger_fused_add_rms_norm(x, residual, w, p.eps, casting_mode="gemma")  # all but the sum in fp32
+    return s, y

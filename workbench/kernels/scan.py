@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import reference
-from ...judge import bounds
-from ...model.arrays import Array, Arrays, element_bytes
-from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan, ceil_div
-from ...model.operation import Operation
-from ...model.problem import Cost, Size, Tier, draw_values
-from ...model.stage import every_problem
-from ..rows import groups, launches
-from ..rows.norms import THREADS
-from ..rows.problem import FLOATS, RowProblem, row_problems
-
-__all__ = ["SCAN", "ScanProblem"]
+from .. import reference
+from ..judge import bounds
+from ..model.arrays import Array, Arrays, element_bytes
+from ..model.calls import Call
+from ..model.dtypes import FP32
+from ..model.launch import Launch, Plan, ceil_div
+from ..model.operation import Operation
+from ..model.problem import Cost, Size, Tier, draw_values
+from ..model.stage import every_problem
+from .rows import groups, launches
+from .rows.baselines import beside
+from .rows.norms import THREADS
+from .rows.problem import FLOATS, RowProblem, row_problems
+from .shared.arguments import common_dtype, matrix, rows_of
 
 
 @dataclass(frozen=True)
@@ -239,3 +240,29 @@ def look_back(p: ScanProblem, size: Mapping[str, int]) -> Plan:
     args = ("x", "y", "posted", "counters", *_args(p)[2:], np.int32(parts), np.int32(together))
     launch = Launch("scan_look_back", (p.rows * parts, 1, 1), (size["THREADS"], 1, 1), args)
     return Plan((launch,), scratch={"posted": posted, "counters": counters})
+
+
+# ---------------------------------------------------------------------------------------------- as a function on arrays
+
+
+@SCAN.function
+def scan(x: Any, *, out_dtype: Any = None) -> Call:
+    """Inclusive sums along the last axis, added up in fp32. x: (..., columns), as for `softmax`."""
+    problem = ScanProblem(**rows_of("scan", common_dtype("scan", x=x), out_dtype, x=x))
+    return Call(problem, {"x": matrix("scan", "x", x)}, lambda found: found["y"].reshape(x.shape))
+
+
+# --------------------------------------------------------------------------------- what the stages are measured against
+
+
+def _torch(p: Any, x: Any) -> Any:
+    import torch
+
+    return torch.cumsum(x, -1, dtype=x.dtype)
+
+
+def _numpy(p: Any, x: Any) -> Any:
+    return np.cumsum(x, axis=1, dtype=np.float32)
+
+
+beside(SCAN, _torch, _numpy)

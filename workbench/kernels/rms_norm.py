@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import reference
-from ...judge import bounds
-from ...model.arrays import Array, Arrays, element_bytes
-from ...model.operation import Operation
-from ...model.problem import Cost, Size
-from ..rows import groups, norms, prefetch
-from ..rows.problem import HELD_BY_CLUSTER, SUITE, row_problems
-
-__all__ = ["RMS_NORM", "RmsNormProblem"]
+from .. import reference
+from ..judge import bounds
+from ..model.arrays import Array, Arrays, element_bytes
+from ..model.calls import Call, Gradient
+from ..model.operation import Operation
+from ..model.problem import Cost, Size
+from .rows import groups, norms, prefetch
+from .rows.baselines import beside, beside_liger
+from .rows.problem import HELD_BY_CLUSTER, SUITE, row_problems
+from .shared.arguments import common_dtype, matrix, row, rows_of
 
 
 @dataclass(frozen=True)
@@ -78,3 +79,42 @@ norms.declare_first(RMS_NORM, ("x", "w", "y"))
 norms.declare_held(RMS_NORM, ("x", "w", "y"))
 norms.declare_split(RMS_NORM, ("x",), ("x", "w"), 1)
 prefetch.declare(RMS_NORM, "rms_norm/07_prefetch.cu", lambda p: ("x", "w", "y", *p.scalars()))
+
+
+# ---------------------------------------------------------------------------------------------- as a function on arrays
+
+
+@RMS_NORM.function
+def rms_norm(x: Any, w: Any, *, eps: float = 1e-6, out_dtype: Any = None) -> Call:
+    """x / sqrt(mean(x^2) + eps) w along the last axis. x: (..., columns), w: (columns,); arrays as for `softmax`."""
+    fields = rows_of("rms_norm", common_dtype("rms_norm", x=x, w=w), out_dtype, x=x)
+    row("rms_norm", x, w=w)
+    problem = RmsNormProblem(**fields, eps=float(eps))
+    inputs = {"x": matrix("rms_norm", "x", x), "w": w}
+    return Call(problem, inputs, lambda found: found["y"].reshape(x.shape))
+
+
+rms_norm.gradient = Gradient("rms_norm_backward", ("x", "w", Gradient.OF_RESULT), ("x", "w"))
+
+
+# --------------------------------------------------------------------------------- what the stages are measured against
+
+
+def _torch(p: Any, x: Any, w: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.rms_norm(x, (x.shape[-1],), w, p.eps)
+
+
+def _numpy(p: Any, x: Any, w: Any) -> Any:
+    return x * w / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + np.float32(p.eps))
+
+
+beside(RMS_NORM, _torch, _numpy)
+
+
+@beside_liger(RMS_NORM)
+def _liger(p: Any, x: Any, w: Any) -> Any:
+    from liger_kernel.transformers.functional import liger_rms_norm
+
+    return liger_rms_norm(x, w, p.eps, casting_mode="gemma")  # all in fp32; by default the product with w is not

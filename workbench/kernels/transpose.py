@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import reference
-from ...model.arrays import Array, Arrays, element_bytes
-from ...model.launch import Launch, ceil_div
-from ...model.operation import Operation
-from ...model.problem import Cost, Size
-from ..rows import groups
-from ..rows.problem import FLOATS, RowProblem, row_problems
-
-__all__ = ["TRANSPOSE", "TransposeProblem"]
+from .. import reference
+from ..model.arrays import Array, Arrays, element_bytes
+from ..model.calls import Call
+from ..model.launch import Launch, ceil_div
+from ..model.operation import Operation
+from ..model.problem import Cost, Size
+from .rows import groups
+from .rows.baselines import beside
+from .rows.problem import FLOATS, RowProblem, row_problems
+from .shared.arguments import common_dtype, rows_of
 
 
 @dataclass(frozen=True)
@@ -306,3 +307,31 @@ def _whole(p: TransposeProblem) -> str | None:
 def ldmatrix(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     launch = _launch("transpose_ldmatrix", p, (size["TILE_C"], size["TILE_R"]), (size["THREADS"], 1, 1))
     return replace(launch, shared_bytes=size["TILE_C"] * size["TILE_R"] * p.in_type.itemsize)
+
+
+# ---------------------------------------------------------------------------------------------- as a function on arrays
+
+
+@TRANSPOSE.function
+def transpose(x: Any) -> Call:
+    """The transpose of a matrix as an array of its own. x: (rows, columns), rows any distance apart."""
+    fields = rows_of("transpose", common_dtype("transpose", x=x), None, x=x)
+    if x.ndim != 2:
+        raise ValueError(f"transpose: x has shape {x.shape}; it has to have two dimensions")
+    return Call(TransposeProblem(**{**fields, "out": "fp32"}), {"x": x})
+
+
+# --------------------------------------------------------------------------------- what the stages are measured against
+
+
+def _torch(p: Any, x: Any) -> Any:
+    import torch
+
+    return x.t().clone(memory_format=torch.contiguous_format)  # contiguous() does not copy a single row or column
+
+
+def _numpy(p: Any, x: Any) -> Any:
+    return x.T.copy()  # as above
+
+
+beside(TRANSPOSE, _torch, _numpy)
