@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterator
@@ -69,8 +70,38 @@ def fill(source: Path, body: str) -> None:
 
 
 @pytest.mark.parametrize("kind", new.KINDS)
-def test_an_operation_fails_until_its_kernel_is_written_and_then_passes(kind: str, folder: Path) -> None:
+def test_an_operation_in_short_form_passes_as_it_is(kind: str, folder: Path) -> None:
     result = run("my_own", "--like", kind)
+    assert result.exit_code == 0, result.output
+    written = [line.removeprefix("wrote ") for line in result.stdout.splitlines() if line.startswith("wrote ")]
+    assert sorted(written) == sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+    for path in (folder / "kernels").glob("*my_own*"):
+        assert kind not in path.read_text() and kind not in path.name
+    assert verdict("my_own") is Verdict.PASS
+
+
+def test_a_new_operation_is_verified_and_a_line_that_is_deleted_is_named(folder: Path) -> None:
+    """What README says: `workbench new rowmax && workbench verify rowmax`."""
+    assert run("rowmax").exit_code == 0
+    arguments = ("verify", "rowmax", "--device", "emulator", "--examples", "5", "--seed", "0")
+    shown = invoke(*arguments)
+    assert shown.exit_code == 0, shown.output
+    assert re.search(r"rowmax:naive +pass +5 +exact 5, bounded 5", shown.stdout)
+    assert invoke("new", "rowmax:warp", "--from", "naive").stdout.startswith("wrote kernels/rowmax_warp.cu\n")
+    for name, stage in (("rowmax.cu", "naive"), ("rowmax_warp.cu", "warp")):
+        source = folder / "kernels" / name
+        source.write_text("".join(line for line in source.open() if "__syncthreads" not in line))
+        forget()
+        failed = invoke(*arguments[:1], f"rowmax:{stage}", *arguments[2:])
+        number = source.read_text().partition("if (threadIdx.x < half)")[0].count("\n") + 1
+        assert failed.exit_code == 1
+        assert f"kernels/{name}:{number}: race" in failed.stdout
+        assert "__syncthreads() is missing between" in failed.stdout
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_an_operation_fails_until_its_kernel_is_written_and_then_passes(kind: str, folder: Path) -> None:
+    result = run("my_own", "--full", "--like", kind)
     assert result.exit_code == 0, result.output
     written = [line.removeprefix("wrote ") for line in result.stdout.splitlines() if line.startswith("wrote ")]
     assert sorted(written) == sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
@@ -84,7 +115,7 @@ def test_an_operation_fails_until_its_kernel_is_written_and_then_passes(kind: st
 
 @pytest.mark.parametrize("kind", new.KINDS)
 def test_nothing_of_the_templates_name_is_left(kind: str, folder: Path) -> None:
-    run("shift_right", "--like", kind)
+    run("shift_right", "--full", "--like", kind)
     for path in (folder / "kernels").rglob("*.*"):
         assert kind not in path.read_text().lower().replace("element by element", "")
         assert kind not in path.name
@@ -106,7 +137,7 @@ def test_an_operation_from_another_one_has_its_problems_and_an_empty_kernel(fold
 
 
 def test_an_operation_from_one_of_the_projects_own(folder: Path) -> None:
-    run("square", "--like", "elementwise")
+    run("square", "--full", "--like", "elementwise")
     assert run("gemm_square", "--from", "square").exit_code == 0
     text = (folder / "kernels/gemm_square/__init__.py").read_text()
     assert "from kernels.square import SQUARE, SquareProblem" in text
@@ -124,7 +155,7 @@ def test_an_operation_from_any_other_of_ours(base: str) -> None:
 
 
 def test_a_stage_is_the_one_before_renamed_with_a_head_to_fill_in(folder: Path) -> None:
-    run("square", "--like", "elementwise")
+    run("square", "--full", "--like", "elementwise")
     fill(folder / "kernels/square/1_naive.cu", KERNELS["elementwise"])
     result = run("square:wide", "--from", "naive")
     assert result.exit_code == 0, result.output
@@ -142,7 +173,7 @@ def test_a_stage_is_the_one_before_renamed_with_a_head_to_fill_in(folder: Path) 
 
 
 def test_a_stage_has_the_one_it_was_copied_from_as_its_parent(folder: Path) -> None:
-    run("square", "--like", "elementwise")
+    run("square", "--full", "--like", "elementwise")
     fill(folder / "kernels/square/1_naive.cu", KERNELS["elementwise"])
     for name, base in (("wide", "naive"), ("other", "naive"), ("wider", "other")):
         assert run(f"square:{name}", "--from", base).exit_code == 0
@@ -157,7 +188,7 @@ def test_a_stage_has_the_one_it_was_copied_from_as_its_parent(folder: Path) -> N
 
 
 def test_a_copy_of_the_first_of_a_track_is_its_child(folder: Path) -> None:
-    run("square", "--like", "elementwise")
+    run("square", "--full", "--like", "elementwise")
     module = folder / "kernels/square/stages.py"
     module.write_text(module.read_text().replace('    "naive",\n', '    "naive",\n    track="plain",\n'))
     source = folder / "kernels/square/1_naive.cu"
@@ -175,15 +206,18 @@ def test_a_project_with_its_own_layout_gets_the_files_where_it_has_them(folder: 
     for name in ("src/mine", "device"):
         (folder / name).mkdir(parents=True)
     (folder / "src/mine/__init__.py").write_text("")
-    assert run("square").exit_code == 0
+    assert run("square", "--full").exit_code == 0
     assert (folder / "device/square/1_naive.cu").is_file()
     assert (folder / "src/mine/square/reference.py").is_file()
     assert verdict("square") is Verdict.MISMATCH
+    assert run("short", "--like", "elementwise").exit_code == 0
+    assert (folder / "device/short.cu").is_file() and (folder / "src/mine/short.py").is_file()
+    assert verdict("short") is Verdict.PASS
 
 
 def test_sources_lie_beside_the_module_where_no_folder_is_named(folder: Path) -> None:
     (folder / "pyproject.toml").write_text('[tool.workbench]\nkernels = ["kernels"]\n')
-    assert run("square").exit_code == 0
+    assert run("square", "--full").exit_code == 0
     assert registry.operations()["square"].stages[0].source == "1_naive.cu"
     assert verdict("square") is Verdict.MISMATCH
 
@@ -197,13 +231,13 @@ def test_a_pyproject_that_is_there_is_left_as_it_is_and_what_to_add_is_said(fold
     with (folder / "pyproject.toml").open("a") as file:
         file.write(new.PROJECT)
     registry.reload()
-    assert verdict("square") is Verdict.MISMATCH
+    assert verdict("square") is Verdict.PASS
 
 
 def test_nothing_is_overwritten(folder: Path) -> None:
     (folder / "kernels/square").mkdir(parents=True)
     (folder / "kernels/square/1_naive.cu").write_text("mine")
-    result = run("square")
+    result = run("square", "--full")
     assert result.exit_code == 2
     assert "1_naive.cu is there already; nothing was written" in result.stderr
     assert [p.name for p in folder.rglob("*") if p.is_file()] == ["1_naive.cu"]
@@ -242,11 +276,11 @@ def half_of_a_text(patch: pytest.MonkeyPatch) -> None:
 
 def test_what_cannot_be_written_whole_is_taken_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with largest_file(2000):  # the declaration, and neither the source nor the package, is larger
-        result = run("rowmax", "--like", "reduction")
+        result = run("rowmax", "--full", "--like", "reduction")
     path = folder / "kernels/rowmax/__init__.py"
     assert (result.exit_code, result.stderr) == (1, f"Error: {path} cannot be written: File too large\n")
     assert list(folder.iterdir()) == []
-    assert run("rowmax", "--like", "reduction").exit_code == 0
+    assert run("rowmax", "--full", "--like", "reduction").exit_code == 0
     stages, files = Path("kernels/rowmax/stages.py"), sorted(folder.rglob("*.cu"))
     text = stages.read_text()
     with monkeypatch.context() as patch:
@@ -259,7 +293,7 @@ def test_what_cannot_be_written_whole_is_taken_back(folder: Path, monkeypatch: p
 
 
 def test_a_source_that_is_not_utf8_is_copied_byte_by_byte(folder: Path) -> None:
-    run("rowmax", "--like", "reduction")
+    run("rowmax", "--full", "--like", "reduction")
     source = Path("kernels/rowmax/1_naive.cu")
     source.write_bytes(source.read_bytes() + b"__device__ bool f(int x) { return x < 3; }  // caf\xe9\n")
     assert run("rowmax:next", "--from", "naive").exit_code == 0
@@ -276,7 +310,7 @@ def test_a_source_that_is_not_utf8_is_copied_byte_by_byte(folder: Path) -> None:
         (["class"], "small letters"),
         (["x", "--from", "gem"], "did you mean gemm?"),
         (["x", "--from", "gemm", "--like", "matmul"], "either --from or --like"),
-        (["x", "--like", "stencil"], "'elementwise', 'reduction', 'matmul'"),
+        (["x", "--like", "stencil"], "'reduction', 'elementwise', 'matmul'"),
         (["gemm:mine"], "workbench new gemm:mine --from STAGE"),
         (["gemm:mine", "--from", "naiv"], "did you mean naive?"),
         (["gemm:naive", "--from", "naive"], "has a stage 'naive' already"),

@@ -161,6 +161,12 @@ def test_default_negative_controls_are_rejected_and_the_right_answer_is_not() ->
         ("x: n fp32 -> y: n int", {}, "int is no type here; write int32"),
         ("x: n t -> y: n t", {"dtypes": {"t": ("bfloat16",)}}, "there is no element type 'bfloat16'; write bf16"),
         ("x: n n -> y: n fp32", {}, "n is an extent or a field"),
+        ("x: n uint1 -> y: n fp32", {}, "uint1 is no type; did you mean uint16?"),
+        ("x: n float8 -> y: n fp32", {}, "float8 is no type; did you mean"),
+        ("x: n tf16 -> y: n fp32", {}, "tf16 is no type; did you mean"),
+        ("x: rows columns -> y: rows fp32", {"fields": {"columns": 3}}, "an array ends with its type"),
+        ("x: n qqqq -> y: n fp32", {}, "the types are"),
+        ("x: n fp32 -> y: n fp32", {"check": lambda p: p.n > 1}, "the defaults of made have to be a valid problem"),
         ("x: n fp32 -> y: n fp32", {"terms": "k"}, "k is no extent"),
         ("z: n fp32 -> y: n fp32", {}, "asks for x; inputs and fields are z, n"),
     ],
@@ -169,6 +175,30 @@ def test_a_text_that_makes_no_sense_is_refused(text: str, more: dict[str, Any], 
     with pytest.raises((ValueError, KeyError)) as refused:
         simple_operation("made", text, **more)(lambda x: x)
     assert says in str(refused.value)
+
+
+def test_problems_that_the_check_refuses_are_not_drawn_and_are_an_error_with_the_reason() -> None:
+    def check(p: Any) -> Any:
+        return p.k <= p.columns
+
+    @simple_operation("topk", "x: rows columns fp32 -> y: rows k fp32", check=check)
+    def topk(x: Any, k: int) -> Any:
+        return -np.sort(-x, axis=1)[:, :k]
+
+    drawn = []
+
+    @hypothesis.settings(max_examples=60, database=None, deadline=None)
+    @hypothesis.given(topk.problems(Size(extent=60, work=2000), (32,)))
+    def collect(problem: Any) -> None:
+        drawn.append(problem)
+
+    collect()
+    assert all(p.k <= p.columns for p in drawn) and {p.k for p in drawn} != {1}
+    with pytest.raises(ProblemError, match="rows=2,columns=3,k=4 is not valid, by the check of topk"):
+        topk.problem(rows=2, columns=3, k=4)
+    said: Any = simple_operation("said", "x: n fp32 -> y: n fp32", check=lambda p: "n is odd" if p.n % 2 == 0 else None)
+    with pytest.raises(ProblemError, match="n=4 is not valid: n is odd"):
+        said(lambda x: x).problem(n=4)
 
 
 def test_an_answer_of_too_few_outputs_is_refused() -> None:

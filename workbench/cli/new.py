@@ -24,8 +24,11 @@ from ..model.stage import Stage
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
-KINDS = ("elementwise", "reduction", "matmul")
+KINDS = ("reduction", "elementwise", "matmul")
 """What an operation may be like."""
+
+SHORT = "short"
+"""The folder of templates in short form: a module, a source and a test for each kind."""
 
 DERIVED = "derived"
 """The template of an operation that is made from another one, which is gemm in it."""
@@ -58,11 +61,12 @@ class Made:
     next: list[str] = field(default_factory=list)
 
 
-def operation(name: str, *, like: str = KINDS[0], base: str | None = None) -> Made:
-    """Write a folder with a declaration, a NumPy reference, an empty first kernel and a test that fails for it.
+def operation(name: str, *, like: str = KINDS[0], base: str | None = None, full: bool = False) -> Made:
+    """Write a module with a declaration in short form, a first kernel that passes, and a test.
 
-    `like` is one of KINDS; `base` instead an operation whose problems, inputs and first launch are used. Where there is
-    no pyproject.toml yet, one is written as well. Raises CannotMake, BadProject.
+    `like` is one of KINDS. With `full` they are a folder with a class of problems, a NumPy reference, an empty kernel
+    and a test that fails for it. `base` instead is an operation whose problems, inputs and first launch are used. Where
+    there is no pyproject.toml yet, one is written as well. Raises CannotMake, BadProject.
     """
     check_name(name, "an operation")
     if name in registry.operations():
@@ -70,6 +74,8 @@ def operation(name: str, *, like: str = KINDS[0], base: str | None = None) -> Ma
         next_stage = f"; its next stage: workbench new {name}:STAGE --from {first}" if first else ""
         whose = "" if name in registry.loaded().own else f", of {registry.operations()[name].origin}"
         raise CannotMake(f"there is an operation {name!r} already{whose or next_stage}")
+    if not base and not full:
+        return _short(name, like)
     made, folder, cuda = write_operation(name, _from(base, name) if base else _like(like, name))
     reference = shown(folder / "reference.py", made.root)
     made.next += [
@@ -80,9 +86,24 @@ def operation(name: str, *, like: str = KINDS[0], base: str | None = None) -> Ma
     return made
 
 
-def write_operation(name: str, files: Mapping[str, str]) -> tuple[Made, Path, Path]:
+def _short(name: str, like: str) -> Made:
+    files = {
+        f"{name}{suffix}": _renamed((TEMPLATES / SHORT / f"{like}{suffix}").read_text(), like, name)
+        for suffix in (".py", ".cu")
+    }
+    files[f"test_{name}.py"] = _renamed((TEMPLATES / like / f"test_{like}.py").read_text(), like, name)
+    made, folder, cuda = write_operation(name, files, short=True)
+    module, source = shown(folder / f"{name}.py", made.root), shown(cuda / f"{name}.cu", made.root)
+    made.next += [
+        f"workbench verify {name}, which passes as it is",
+        f"say what it computes, in {module}; write the kernel, in {source}; verify it again",
+    ]
+    return made
+
+
+def write_operation(name: str, files: Mapping[str, str], short: bool = False) -> tuple[Made, Path, Path]:
     """Write the files of a new operation, each by its name, into the project around the working directory, or into one
-    that begins here; `stages.py` names sources as `name/1_naive.cu`.
+    that begins here; `stages.py` names sources as `name/1_naive.cu`. `short`: they are in no folder of their own.
 
     Returns what was written, with what is to be done for the operation to be found, its folder, and that of its
     sources. Raises CannotMake, BadProject.
@@ -90,9 +111,11 @@ def write_operation(name: str, files: Mapping[str, str]) -> tuple[Made, Path, Pa
     found = project.find()
     made = Made(found.root if found else Path.cwd())
     home, package = _package(made.root, found)
-    folder, cuda = home / name, (found.cuda if found and found.cuda else home) / name
+    folder, cuda = home, found.cuda if found and found.cuda else home
+    if not short:
+        folder, cuda = folder / name, cuda / name
     targets = {(cuda if file.endswith(".cu") else folder) / file: text for file, text in files.items()}
-    if found and found.cuda is None:  # sources are beside the module
+    if found and found.cuda is None and not short:  # sources are beside the module
         targets[folder / "stages.py"] = files["stages.py"].replace(f'source="{name}/', 'source="')
     if package and not (home / "__init__.py").exists():
         targets[home / "__init__.py"] = '"""One folder an operation."""\n'
@@ -133,9 +156,10 @@ def stage(spec: str, previous: str) -> Made:
             f"{operation_name} is {whose}; make an operation of your own first: "
             f"workbench new my_{operation_name} --from {operation_name}"
         )
-    source = before.path.with_name(f"{_next_number(before.path)}_{name}.cu")
+    number = _next_number(before.path)
+    source = before.path.with_name(f"{number or operation_name}_{name}.cu")
     declaration, kernels = _declaration(before, name, str(source.relative_to(before.sources)))
-    text = _headed(before.path.read_text(errors=AS_IT_IS), name, source.name.partition("_")[0])
+    text = _headed(before.path.read_text(errors=AS_IT_IS), name, number or str(len(ladder.stages) + 1))
     for old, new in kernels.items():
         text = re.sub(rf"\b{old}\b", new, text)
     _write({source: text}, made)
@@ -266,10 +290,13 @@ def _stage_of(ladder: Operation[Any], name: str) -> Stage[Any]:
 
 
 def _next_number(before: Path) -> str:
-    """The number after the largest in the folder of a source, with as many digits as that source's has at least."""
-    numbers = [int(match[1]) for path in before.parent.glob("*.cu") if (match := re.match(r"(\d+)_", path.name))]
+    """The number after the largest in the folder of a source, with as many digits as that source's has at least.
+    Nothing where that source has none."""
     digits = re.match(r"\d+(?=_)", before.name)
-    return str(max(numbers, default=0) + 1).zfill(len(digits[0]) if digits else 1)
+    if not digits:
+        return ""
+    numbers = [int(match[1]) for path in before.parent.glob("*.cu") if (match := re.match(r"(\d+)_", path.name))]
+    return str(max(numbers, default=0) + 1).zfill(len(digits[0]))
 
 
 def _declaration(before: Stage[Any], name: str, source: str) -> tuple[str, dict[str, str]]:

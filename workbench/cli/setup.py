@@ -68,22 +68,25 @@ def _show(operation: Operation[Any], chosen: Sequence[Stage[Any]]) -> None:
 @click.command("new")
 @click.argument("name", metavar="OPERATION[:STAGE]")
 @click.option("--from", "previous", metavar="NAME", help="The operation, or the stage, to copy.")
-@click.option("--like", type=click.Choice(new.KINDS), help="The template of a new operation.  [default: elementwise]")
+@click.option("--like", type=click.Choice(new.KINDS), help="The template of a new operation.  [default: reduction]")
+@click.option("--full", is_flag=True, help="A class of problems, a reference and an empty kernel, in a folder.")
 @options("json")
-def new_(name: str, previous: str | None, like: str | None, as_json: bool) -> None:
-    """Write the files of a new operation, or of the next stage of one, for you to fill in. Nothing is overwritten.
+def new_(name: str, previous: str | None, like: str | None, full: bool, as_json: bool) -> None:
+    """Write the files of a new operation, or of the next stage of one. Nothing is overwritten.
 
-    OPERATION gets a folder with a declaration, a NumPy reference, a first CUDA source without its kernel, and a test
-    that fails until the kernel is written. OPERATION:STAGE --from STAGE copies the source and the declaration of STAGE.
+    OPERATION gets a module that declares it and defines it in NumPy, a first kernel that passes, and a test; change
+    them to what you need. With --full or --from it gets a folder with a class of problems, a NumPy reference, a CUDA
+    source without its kernel, and a test that fails until the kernel is written. OPERATION:STAGE --from STAGE copies
+    the source and the declaration of STAGE.
     """
     if ":" in name:
-        if not previous or like:
+        if not previous or like or full:
             raise click.UsageError(f"a stage begins as a copy of another: workbench new {name} --from STAGE")
         made = new.stage(name, previous)
     else:
         if previous and like:
             raise click.UsageError("give either --from or --like")
-        made = new.operation(name, like=like or new.KINDS[0], base=previous)
+        made = new.operation(name, like=like or new.KINDS[0], base=previous, full=full)
     show_made(made, as_json)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import difflib
 import importlib
 import inspect
 import math
@@ -17,7 +19,7 @@ import numpy as np
 from .arrays import Array, Arrays, NonFinite, element_bytes
 from .dtypes import DTYPES, ELSEWHERE, FLOATS, FP32, FP64, DType, dtype_of
 from .operation import Operation
-from .problem import OF_ALL, Cost, Problem, Size, Tier, extents
+from .problem import OF_ALL, Cost, Problem, ProblemError, Size, Tier, extents
 
 if TYPE_CHECKING:
     from hypothesis import strategies as st
@@ -27,6 +29,9 @@ Answer = Any
 
 ACCUMULATION = 4.0
 """Constant of the bound, as in `dot_products`."""
+
+TRIES = 8
+"""How often a problem is drawn again that the operation's check refuses, before Hypothesis gives the example up."""
 
 LIKE = 8
 """How many results at least say how large results of a problem are: of fewer, all may be sums that cancel."""
@@ -55,6 +60,7 @@ class Declaration:
     draw: Callable[..., Arrays] | None
     bound: Callable[[Any, Arrays, Arrays], Arrays] | None
     controls: Callable[[Any, Arrays, Arrays], dict[str, Arrays]] | None
+    check: Callable[[Any], bool | str | None] | None
 
     @property
     def extents(self) -> tuple[str, ...]:
@@ -79,6 +85,15 @@ class ShortProblem(Problem):
     """A problem of an operation in short form."""
 
     declaration: ClassVar[Declaration]
+
+    def check(self) -> str | None:
+        found = self.declaration.check(self) if self.declaration.check else None
+        if found is None or found is True or (not isinstance(found, str) and found):
+            return None
+        names = [f.name for f in dataclasses.fields(self) if f.name not in OF_ALL]
+        problem = ",".join(f"{name}={self.text(name)}" for name in names)
+        why = f": {found}" if isinstance(found, str) and found else f", by the check of {self.declaration.name}"
+        return f"{problem} is not valid{why}"
 
     def _extent(self, name: str) -> int:
         return int(name) if name.isdigit() else int(getattr(self, name))
@@ -236,6 +251,7 @@ def simple_operation(
     fields: Mapping[str, Any] | None = None,
     dtypes: Mapping[str, Sequence[str]] | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    check: Callable[[Any], bool | str | None] | None = None,
     terms: str = "",
     tiers: tuple[Tier, ...] = (),
     not_exact: str = "",
@@ -254,23 +270,54 @@ def simple_operation(
 ) -> Callable[[Callable[..., Answer]], Operation[Any]]:
     """Declare an operation in a few lines: the decorated function is its definition, and the operation takes its place.
 
-    `arrays` has inputs and outputs, `x: rows columns dtype, w: columns dtype -> y: rows columns fp32`: extents, and the
-    type or the field that names it. An array on both sides is input and output. The function gets the inputs (real
-    numbers in float64, to check precision in fp32) and the fields that its parameters name, and returns the outputs in
-    the order of the text; it has to compute in the type that it is given.
+    The function gets inputs and those fields that its parameters name. It returns the outputs in the order of `arrays`.
+    Inputs of real numbers come in float64; to check precision, the function is called again with float32. It has to
+    compute in the type of its inputs: `x.sum(axis=1)`, not `x.astype(np.float64).sum(axis=1)`.
 
-    `fields` have further fields with their defaults, `ranges` their limits, `dtypes` the types that a type field may
-    have (bf16, fp16 and fp32). `terms` are the extents over which the longest sum runs: the default bound grows with
-    them. Without `not_exact`, which says why no inputs are exact, there is an exact tier. Random problems have small,
-    odd and edge extents, and normal numbers in every distribution: `non_finite`, `distributed` and `scales` are those
-    of a class. `draw(problem, rng)` gives inputs that are drawn in another way; with it, none is `distributed` by
-    default. `strategies` draw fields. `bound` returns another bound, and `controls` more negative controls; both get a
-    problem, its inputs and the expected outputs. `suite` are problems as text. Each type field becomes a define:
-    `dtype` is `DTYPE` in the kernel. Raises ValueError.
+    - `name`: the name in specs and paths: `"topk"`.
+    - `arrays`: inputs and outputs, each with its extents and its type: `"x: rows columns dtype -> y: rows k fp32"`. An
+      extent is a field or a number. A type is one of `DTYPES`, or a field that names one; such a field is called
+      `dtype` or `..._type`, or is in `dtypes`. In the kernel it is a macro: `dtype` is `DTYPE`. An array on both sides
+      is input and output.
+    - `summary`: one line for lists: `"largest elements of rows"`. The default is the first line of the docstring.
+    - `fields`: further fields with their defaults: `{"eps": 1e-6, "causal": False}`.
+    - `dtypes`: the types that a type field may have: `{"dtype": ("bf16", "fp32")}`. The default is bf16, fp16 and fp32.
+    - `ranges`: limits of fields: `{"eps": (0.0, 1e-3)}`.
+    - `check`: whether a combination of fields is valid: `lambda p: p.k <= p.columns`. It returns True or False, or
+      the reason as text; None is valid. Random problems are valid, and an invalid one that is asked for is an error.
+    - `terms`: the extents of the longest sum: `"columns"`. The default bound grows with their product.
+    - `tiers`: the tiers: `(Tier.COMPARATIVE,)`. The default is exact and bounded, without exact where `not_exact`.
+    - `not_exact`: why no inputs have exact results: `"tanh is rounded"`. The default is that some have.
+    - `non_finite`: what NaN and infinities do: `"undefined"`. The default is that they propagate.
+    - `distributed`: inputs that come in every distribution (zeros, large, subnormal): `("x",)`. The default is all of
+      real numbers, none with `draw`.
+    - `scales`: powers of two between which inputs are scaled: `(-8, 8)`.
+    - `suite`: problems that are timed, as text: `("4096x1024,dtype=bf16",)`.
+    - `draw`: another way to draw inputs: `lambda p, rng: {"x": rng.random((p.rows, p.columns))}`.
+    - `strategies`: strategies of Hypothesis for fields: `{"k": st.integers(1, 8)}`.
+    - `bound`: the largest error of each element of an output: `lambda p, inputs, expected: {"y": 1e-6 *
+      np.abs(expected["y"])}`.
+    - `controls`: further wrong answers, which the bound has to reject: `lambda p, inputs, expected: {"unsorted": {"y":
+      expected["y"][:, ::-1]}}`.
+    - `flops`: the number of operations: `lambda p: 2 * p.rows * p.columns`. The default is two for each element.
+    - `metric`: how speed is shown: `"TFLOP/s"`.
+    - `emulator_size`, `cuda_size`: how large random problems are in the emulator and on a GPU: `Size(extent=300,
+      work=20_000)`.
+
+    Raises ValueError for a text that cannot be read, and for a name that is no type, extent or field.
+
+    >>> import numpy as np
+    >>> from workbench import simple_operation
+    >>> @simple_operation("largest", "x: rows columns fp32 -> y: rows k fp32", check=lambda p: p.k <= p.columns)
+    ... def largest(x, k):
+    ...     return -np.sort(-x, axis=1)[:, :k]
+    >>> largest.problem(rows=2, columns=3, k=4)
+    Traceback (most recent call last):
+    workbench.model.problem.ProblemError: rows=2,columns=3,k=4 is not valid, by the check of largest
     """
 
     def declare(function: Callable[..., Answer]) -> Operation[Any]:
-        made = Declaration(name, *_parsed(arrays), function, terms, flops, draw, bound, controls)
+        made = Declaration(name, *_parsed(arrays), function, terms, flops, draw, bound, controls, check)
         types = _type_fields(made, fields or {}, dtypes or {})
         judged = {"tiers": tiers or _usual_tiers(not_exact), "not_exact": not_exact, "ranges": ranges or {}}
         holds = {**judged, "non_finite": NonFinite(non_finite), "distributed": distributed, "scales": scales}
@@ -300,8 +347,18 @@ def _type_fields(
     """The fields that name a type, with the types that they may have. Raises ValueError for one that is unknown."""
     used = dict.fromkeys(array.dtype for array in made.arrays.values() if array.dtype not in DTYPES)
     for name in used:
-        if name in ELSEWHERE and name not in dtypes:
+        if name in dtypes or re.fullmatch(r"(\w*_)?d?type(_\w*)?", name):
+            continue
+        if name in ELSEWHERE:
             raise ValueError(f"{name} is no type here; write {ELSEWHERE[name]}")
+        if name in made.extents or name in others:
+            raise ValueError(f"{name} is an extent or a field; an array ends with its type, such as {name} fp32")
+        meant = difflib.get_close_matches(name, [*DTYPES, *ELSEWHERE], 1, 0.5)
+        said = f"did you mean {ELSEWHERE.get(meant[0], meant[0])}?" if meant else f"the types are {', '.join(DTYPES)}"
+        raise ValueError(
+            f"{name} is no type; {said} A field that names a type is called dtype, or is in dtypes: "
+            f"dtypes={{{name!r}: ('bf16', 'fp32')}}"
+        )
     found = {name: tuple(dtypes.get(name, FLOATS)) for name in used}
     for allowed in found.values():
         for name in allowed:
@@ -337,6 +394,10 @@ def _problem_class(
     )
     problem.__module__ = module  # from Python 3.12 on, make_dataclass puts its caller's module there
     _classes[module, made.name] = problem
+    try:
+        problem()
+    except ProblemError as error:
+        raise ValueError(f"the defaults of {made.name} have to be a valid problem: {error}") from None
     return problem
 
 
@@ -355,6 +416,7 @@ def _strategy(
     problem: type[ShortProblem], given: dict[str, st.SearchStrategy[Any]]
 ) -> Callable[[Size, tuple[int, ...]], st.SearchStrategy[ShortProblem]]:
     """Extents within the size, the first one as long as any; every type; fields at their default and beside it."""
+    from hypothesis import reject
     from hypothesis import strategies as st
 
     made = problem.declaration
@@ -378,7 +440,17 @@ def _strategy(
                     values[f.name] = d(st.sampled_from(_near(problem, f)))
             return problem(**values)
 
-        return draw()
+        @st.composite
+        def valid(d: st.DrawFn) -> ShortProblem:
+            for _ in range(TRIES - 1):
+                with contextlib.suppress(ProblemError):
+                    return d(draw())
+            try:
+                return d(draw())
+            except ProblemError:
+                reject()
+
+        return valid() if made.check else draw()
 
     return problems
 
