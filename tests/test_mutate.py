@@ -137,9 +137,9 @@ def test_a_survivor_with_a_reason_is_explained_and_another_is_not(tmp_path, monk
     monkeypatch.setattr(mutate, "SOURCES", tmp_path / "src")
     mutant, other = naive_mutant("i < n) c", "i < n && n >= 0) c"), naive_mutant("i < n) c", "i < n && n > -1) c")
     folder = tmp_path / "src" / "vector_add"
+    mutate.explanations_of(folder / "1_naive.cu").parent.mkdir(parents=True)
     entry = explanation(mutant, "n is never negative")
     if whole:
-        shutil.rmtree(folder / "equivalent")
         (folder / "equivalent.toml").write_text(entry + "file = '1_naive.cu'\n")
     else:
         mutate.explanations_of(folder / "1_naive.cu").write_text(entry)
@@ -161,8 +161,7 @@ def test_a_survivor_with_a_reason_is_explained_and_another_is_not(tmp_path, monk
         "[[mutant]]\nfile = '1_naive.cu'\nold = 'a'\nnew = 'b'\nreason = ' '\n",
     ],
 )
-def test_an_explanation_that_lacks_something_is_refused(tmp_path, monkeypatch, name, text):
-    monkeypatch.setattr(mutate, "SOURCES", tmp_path)
+def test_an_explanation_that_lacks_something_is_refused(tmp_path, name, text):
     (tmp_path / "equivalent").mkdir()
     (tmp_path / name).write_text(text)
     with pytest.raises(mutate.BadExplanation, match=re.escape(name)):

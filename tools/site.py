@@ -128,11 +128,7 @@ class Staging:
             return
         self.done.add(folder)
         files = [p for p in sorted(folder.rglob("*")) if p.suffix in LISTED and "__pycache__" not in p.parts]
-        lines = [
-            f"- [{p.relative_to(folder)}]({os.path.relpath(self._staged(p), folder)})"
-            for p in files
-            if "equivalent" not in p.parts
-        ]
+        lines = [f"- [{p.relative_to(folder)}]({os.path.relpath(self._staged(p), folder)})" for p in files]
         self._write(
             folder.relative_to(self.root) / "index.md", f"# {folder.relative_to(self.root)}/\n\n" + "\n".join(lines)
         )

@@ -38,8 +38,8 @@ from ..toolchain.compiler import (
 from ..workers.cluster import Lost
 
 EQUIVALENT = "equivalent"
-"""A folder beside the sources, with a file for each of them: mutants that pass and may, each with its reason. One file
-`equivalent.toml`, whose entries name their sources, is read too."""
+"""A folder beside the sources of a project, with a file for each of them: mutants that pass and may, each with its
+reason. One file `equivalent.toml`, whose entries name their sources, is read too."""
 
 MOST_WARP_INSTRUCTIONS = 5_000_000
 """Of one block of a mutant, before it counts as hung."""
@@ -493,14 +493,21 @@ def _outcome(mutant: Mutant, future: Future[Judged]) -> Judged:
 
 def explanations_of(source: Path) -> Path:
     """The file with the mutants of this source, or header, that pass and may."""
-    return source.parent / EQUIVALENT / f"{source.name}.toml"
+    return _explained_in(source.parent) / f"{source.name}.toml"
+
+
+def _explained_in(folder: Path) -> Path:
+    """Where the files of the sources in a folder are: beside them, those of the workbench's own in its tests."""
+    if folder.is_relative_to(SOURCES):
+        return SOURCES.parent / "tests" / EQUIVALENT / folder.relative_to(SOURCES)
+    return folder / EQUIVALENT
 
 
 def _explanations(folders: Iterable[Path]) -> dict[tuple[Path, str], str]:
     """Reasons by the file of the mutant and its changed lines, from the files of each folder of sources."""
     found = {}
     for folder in folders:
-        for path in sorted((folder / EQUIVALENT).glob("*.toml")):
+        for path in sorted(_explained_in(folder).glob("*.toml")):
             found.update(_reasons(path, folder / path.stem))
         if (whole := folder / f"{EQUIVALENT}.toml").is_file():
             found.update(_reasons(whole, None))
