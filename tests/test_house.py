@@ -59,3 +59,23 @@ def test_long_functions_and_files_are_found_and_the_options_of_a_command_do_not_
     assert len(found(a=f"@other\ndef command(\n{options}):\n{body}")) == 1
     assert found(a="x = 1\n" * 600) == []
     assert found(a="x = 1\n" * 601) == ["workbench/a.py has 601 lines, 600 at most"]
+
+
+def test_lines_beyond_a_budget_are_found_and_lines_within_it_are_not(tmp_path: Path) -> None:
+    module = runpy.run_path(str(SCRIPT))
+    files = {"workbench/a.py": 7, "workbench/__pycache__/b.py": 5, "tests/c.py": 3, "workbench/d.cpp": 2, "e.py": 9}
+    for name, lines in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n" * lines)
+    spent = {name: (count, lines) for name, count, lines, _ in module["spent"](tmp_path)}
+    assert spent == {
+        "Python of workbench/": (1, 7),
+        "Python of tests/": (1, 3),
+        "other Python": (0, 0),
+        "C++": (1, 2),
+        "CUDA": (0, 0),
+    }
+    budgets = module["report"].__globals__["BUDGETS"]
+    assert not any("at most" in line for line in module["report"](tmp_path))
+    budgets["Python of workbench/"] = (("workbench",), (".py",), 6)
+    assert module["report"](tmp_path) == ["Python of workbench/ has 7 lines, 6 at most: delete some, or raise BUDGETS"]
