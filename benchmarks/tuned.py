@@ -20,7 +20,8 @@ from tabulate import tabulate
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.measure import configurations, places, tuning
-from workbench.measure.timing import Effort, solved
+from workbench.measure.judged import solved
+from workbench.measure.timing import Effort
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
 from workbench.records import environment, tuned

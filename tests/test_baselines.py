@@ -28,7 +28,7 @@ from workbench.cli import sessions
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
-from workbench.measure import baselines, timing
+from workbench.measure import baselines, peers, timing
 from workbench.measure.baselines import Prepared, host
 from workbench.model.arrays import Array
 from workbench.model.baseline import Baseline
@@ -74,10 +74,11 @@ def clock() -> Clock:
 
 
 def _bench(monkeypatch: pytest.MonkeyPatch, clock: Clock, peer: Any) -> Measurement | str:
-    monkeypatch.setattr(timing, "peers_of", lambda operation: {"peer": peer})
+    for module in (timing, peers):
+        monkeypatch.setattr(module, "peers_of", lambda operation: {"peer": peer})
     effort = timing.Effort(warm_up_seconds=0.0, seconds=60.0, sustained_seconds=1e-3)
     with synthetic(clock):
-        return timing.bench_peer("peer", "vector_add", ClockGpu(clock), ADD, effort)  # type: ignore[arg-type]
+        return peers.bench_peer("peer", "vector_add", ClockGpu(clock), ADD, effort)  # type: ignore[arg-type]
 
 
 def test_a_peer_is_timed_like_a_stage_and_its_version_kept(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
@@ -109,9 +110,9 @@ def test_a_peer_that_breaks_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyP
 
 def test_only_what_is_found_is_asked(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     monkeypatch.setattr(baselines, "peers_of", lambda operation: {"peer": Peer(clock, found=False)})
-    assert timing.peers_found("vector_add", ClockGpu(clock)) == {}  # type: ignore[arg-type]
+    assert peers.peers_found("vector_add", ClockGpu(clock)) == {}  # type: ignore[arg-type]
     monkeypatch.setattr(baselines, "peers_of", lambda operation: {"peer": Peer(clock)})
-    assert timing.peers_found("vector_add", ClockGpu(clock)) == {"peer": "1.2"}  # type: ignore[arg-type]
+    assert peers.peers_found("vector_add", ClockGpu(clock)) == {"peer": "1.2"}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("error", "rejected"), [(0.0, []), (1.0, ["vendor"])])
@@ -156,21 +157,21 @@ def test_a_vendors_library_with_a_wrong_result_is_left_out(
 def test_numpy_is_timed_and_judged(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     operation = next(name for name, o in registry.operations().items() if isinstance(problem, o.problem))
     monkeypatch.setattr(host, "SECONDS", 0.0)
-    timed = timing.time_host(operation, problem)
+    timed = peers.time_host(operation, problem)
     assert isinstance(timed, HostTiming)
     assert len(timed.samples_us) == host.LEAST
     assert timed.version == f"numpy {np.__version__}"
     right = baselines.host_baseline(operation)
     assert right is not None
     spoiled = dataclasses.replace(right, call=lambda p, **x: right.call(p, **right.arguments(x)) * 1.1)
-    monkeypatch.setattr(timing, "host_baseline", lambda operation: spoiled)
-    wrong = timing.time_host(operation, problem)
+    monkeypatch.setattr(peers, "host_baseline", lambda operation: spoiled)
+    wrong = peers.time_host(operation, problem)
     assert isinstance(wrong, str)
     assert wrong.startswith("NumPy gives a wrong result: ")
 
 
 def test_numpy_is_not_asked_for_what_takes_it_minutes() -> None:
-    assert timing.time_host("gemm", GemmProblem(m=8192, n=8192, k=8192)) == "NumPy is not asked for more than 300 GFLOP"
+    assert peers.time_host("gemm", GemmProblem(m=8192, n=8192, k=8192)) == "NumPy is not asked for more than 300 GFLOP"
 
 
 # in a session
@@ -197,9 +198,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resu
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sessions, "open_device", lambda name: NumpyDevice("cuda"))
     monkeypatch.setattr(timing, "bench", stage_time)
-    monkeypatch.setattr(timing, "bench_peer", peer_time)
-    monkeypatch.setattr(timing, "time_host", host_time)
-    monkeypatch.setattr(timing, "peers_found", lambda operation, device: {"Triton": "triton 3.6"})
+    monkeypatch.setattr(peers, "bench_peer", peer_time)
+    monkeypatch.setattr(peers, "time_host", host_time)
+    monkeypatch.setattr(peers, "peers_found", lambda operation, device: {"Triton": "triton 3.6"})
 
     def run(*options: str) -> Result:
         return CliRunner().invoke(cli.main, ["bench", "vector_add", "--examples", "2", *options])
@@ -229,7 +230,7 @@ def test_other_implementations_are_timed_once_a_problem_when_asked_for(bench: Ca
 def test_an_interrupted_run_keeps_what_was_timed_of_them(
     bench: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = timing.bench_peer, []
+    real, calls = peers.bench_peer, []
 
     def counted(name: str, operation: str, device: Any, problem: Any) -> Any:
         calls.append(problem.label)
@@ -237,7 +238,7 @@ def test_an_interrupted_run_keeps_what_was_timed_of_them(
             raise KeyboardInterrupt
         return real(name, operation, device, problem)
 
-    monkeypatch.setattr(timing, "bench_peer", counted)
+    monkeypatch.setattr(peers, "bench_peer", counted)
     assert bench("--baselines", "all").exit_code == 130
     assert bench("--baselines", "all").exit_code == 0
     # the first was timed, the second is refused again, at the third Ctrl-C came
@@ -335,12 +336,12 @@ def test_numpy_is_timed_with_several_outputs(monkeypatch: pytest.MonkeyPatch) ->
     operation = two_outputs()
     right = declared(lambda p, x: (np.minimum(x, 0), np.maximum(x, 0)))
     monkeypatch.setattr(host, "SECONDS", 0.0)
-    monkeypatch.setattr(timing, "host_baseline", lambda name: right)
-    timed = timing.time_host("split", operation.problem(n=50))
+    monkeypatch.setattr(peers, "host_baseline", lambda name: right)
+    timed = peers.time_host("split", operation.problem(n=50))
     assert isinstance(timed, HostTiming)
     broken = declared(lambda p, x: x[:-1])
-    monkeypatch.setattr(timing, "host_baseline", lambda name: broken)
-    assert timing.time_host("split", operation.problem(n=50)) == (
+    monkeypatch.setattr(peers, "host_baseline", lambda name: broken)
+    assert peers.time_host("split", operation.problem(n=50)) == (
         "made cannot be used: the baseline 'made' has to return 2 outputs: low, high"
     )
 

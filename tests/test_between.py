@@ -13,7 +13,7 @@ import pytest
 from workbench.devices.cuda import CudaPlan
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.measure import between, doubts, timing
+from workbench.measure import between, doubts, judged, timing
 from workbench.measure.between import Between
 from workbench.model.arrays import Array
 from workbench.model.dtypes import FP32, INT32
@@ -59,7 +59,7 @@ def sampled(plan: CudaPlan, kernel: Callable[[np.ndarray[Any, Any]], Any]) -> np
         held(plan, "y")[:] = kernel(held(plan, "x"))
         then("b")
     then("")
-    return then.sampled()["y"]
+    return plan.host("y", then.kept["y"])
 
 
 def test_inputs_are_moved_along_from_where_they_were_at_first_and_places_are_not(plan: CudaPlan) -> None:
@@ -108,10 +108,10 @@ def test_what_gives_an_answer_again_to_inputs_that_it_has_seen_is_told_by_the_on
 
 def test_inputs_that_are_timed_are_not_those_of_the_problems_seed() -> None:
     problem = VectorAddProblem(n=1000, seed=7)
-    case = timing.solved(problem)
+    case = judged.solved(problem)
     assert case.problem != problem
     assert (case.inputs["a"] != problem.inputs()["a"]).any()
-    assert timing.solved(problem) is case
+    assert judged.solved(problem) is case
 
 
 H200 = DeviceInfo("cuda", "NVIDIA H200", "sm_90", 132, peak_bytes_per_s=4.9e12, peak_flops={"bf16": 1e15, "fp32": 6e13})
@@ -150,13 +150,13 @@ def test_what_a_launch_reads_may_come_from_the_l2_when_it_is_sustained() -> None
 
 def test_a_measurement_wrong_in_the_sample_that_was_kept_has_no_time() -> None:
     problem = VectorAddProblem(n=100, dtype="fp32", seed=3)
-    case = timing.solved(problem)
+    case = judged.solved(problem)
     right = case.arrays["c"].pack(case.expected["c"])
-    plan = SimpleNamespace(read=lambda name: right)
+    plan = SimpleNamespace(apply=lambda function, *arguments, seconds: {"c": right})
 
     def measured(kept: np.ndarray[Any, Any]) -> Any:
-        contest = doubts.Contest({"a": Timing("a", [9.0] * 3)}, Conditions(), {}, 0.0, 9.0, 9.0, sampled={"c": kept})
-        return timing._measurement("a", problem, plan, contest, H200, timing.Effort())
+        contest = doubts.Contest({"a": Timing("a", [9.0] * 3)}, Conditions(), 0.0, 9.0, 9.0, sampled={"c": kept})
+        return timing.measurement("a", problem, plan, contest, H200, timing.Effort())
 
     assert measured(right.copy()).problem == str(problem)
     wrong = right.copy()

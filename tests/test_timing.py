@@ -9,7 +9,7 @@ import pytest
 
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.measure import doubts, timing
+from workbench.measure import doubts, judged, timing
 from workbench.measure.timing import Effort, median_error
 from workbench.model.results import Conditions, DeviceInfo, Measurement, Timing
 from workbench.report import derived
@@ -171,13 +171,14 @@ def test_conditions_tell_what_a_launch_costs(timed):
 
 def test_the_same_answer_of_a_library_is_judged_once(monkeypatch):
     problem = VectorAddProblem(n=1000, dtype="fp32", seed=123)
-    case, asked, judge = timing.solved(problem), [], timing.Case.judge
-    monkeypatch.setattr(timing.Case, "judge", lambda case, read: asked.append(1) or judge(case, read))
+    case, asked, judge = judged.solved(problem), [], judged.Case.judge
+    monkeypatch.setattr(judged.Case, "judge", lambda case, read: asked.append(1) or judge(case, read))
     right = case.expected["c"].astype(np.float32)
     wrong = right.copy()
     wrong[7] += 1
-    said = [timing._judged(case, {"c": answer.copy()}) for answer in (right, right, wrong, wrong, right)]
-    assert said == ["", "", *["1 of 1000 elements of c are wrong"] * 2, ""]
+    found = [judged.HostJudge(case).wrong({"c": answer.copy()}) for answer in (right, right, wrong, wrong, right)]
+    said = [failure and failure.message for failure in found]
+    assert said == [None, None, *["1 of 1000 elements of c are wrong"] * 2, None]
     assert len(asked) == 2
 
 

@@ -155,7 +155,7 @@ def ssd(x: Array, log_a: Array, b: Array, c: Array, h0: Array) -> tuple[Array, A
     before the first place; returns y like x, and the state after the last place like h0, float64. Source: Dao and Gu,
     Transformers are SSMs, 2024."""
     x64, b64, c64 = (v.astype(np.float64) for v in (x, b, c))
-    a, h, y = np.exp(log_a.astype(np.float64)), h0.astype(np.float64), np.empty(x.shape)
+    a, h, y = np.exp(log_a.astype(np.float64)), h0.astype(np.float64), np.empty_like(x64)
     for t in range(x.shape[-2]):
         h = a[..., t, None, None] * h + b64[..., t, :, None] * x64[..., t, None, :]
         y[..., t, :] = (c64[..., t, None, :] @ h)[..., 0, :]
@@ -230,7 +230,7 @@ def conv2d(
         for n, p, d, t, s in zip(x.shape[1:3], pad, dilation, taps, stride, strict=True)
     ]
     padded = np.pad(x64, ((0, 0), *((p, p) for p in pad), (0, 0), (0, 0)))
-    z = np.zeros((x.shape[0], *size, groups, filters), x64.dtype)
+    z = np.zeros((x.shape[0], *size, groups, filters), x64.dtype, like=x64)
     for tap in np.ndindex(*taps):
         first = [t * d for t, d in zip(tap, dilation, strict=True)]
         down, right = (slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(first, size, stride, strict=True))

@@ -18,6 +18,7 @@ from ..toolchain.compiler import Compiled, compile_source
 from . import launch_checks, tensor_maps
 from .base import DeviceUnavailable, Fault
 from .driver import CudaDriver
+from .lending import Lent, borrowed
 from .ready import MapAt, Pointer, ReadyLaunch, ReadyPlan
 
 FLOPS_PER_CLOCK = {
@@ -297,6 +298,15 @@ def forget(memory: Any, filler: bytes = b"\xff") -> None:
         memory.view(np.uint16)[...] = int.from_bytes(filler[:2], "little")
 
 
+def put(memory: Any, values: np.ndarray[Any, Any] | Lent) -> None:
+    """Copy to device memory what is on the host, or what another process lends."""
+    if isinstance(values, Lent):
+        with borrowed(values) as theirs:
+            memory[...] = theirs
+    else:
+        memory.set(values.view(np.uint8))
+
+
 class CudaPlan:
     """A plan bound to fresh device memory. Every array lies between red zones, which `run` checks.
 
@@ -318,6 +328,8 @@ class CudaPlan:
         self._guarded: dict[str, Any] = {}
         self._first = {name: storage[name] for name, array in arrays.items() if array.inout}
         self._turned = 0
+        self.entrants: Any = None
+        """Who is timed on this plan: see `measure.timing.enter`."""
         for name, array in arrays.items():
             if beside and not array.zero and beside.arrays.get(name) == array:
                 self.buffers[name] = beside.buffers[name]
@@ -329,8 +341,7 @@ class CudaPlan:
                 memory = self._guarded[name] = device.filled(array.nbytes + 2 * launch_checks.ZONE + shift)[shift:]
                 self.buffers[name] = launch_checks.guard(memory)
             if array.zero or array.inout or not (device.bare and array.output):
-                host = storage[name] if name in storage else array.poisoned()
-                self.buffers[name].set(host.view(np.uint8))
+                put(self.buffers[name], storage[name] if name in storage else array.poisoned())
         pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
         self._launches = [device.prepare(compiled, launch, arrays, pointers) for launch in plan.launches]
         self._between = [] if device.bare else [device.spoiler]
@@ -405,6 +416,7 @@ class CudaPlan:
         return values.view(self.arrays[name].dtype.numpy)
 
     def close(self) -> None:
+        self.entrants = None
         if not self._device.lost:
             for memory in (self.buffers | self._guarded).values():  # the next to get this memory finds no answer in it
                 forget(memory)

@@ -25,7 +25,7 @@ def dot_products(
     the smallest number more; sums of subnormal numbers are exact.
     """
     error = ACCUMULATION * accumulator.unit_roundoff * np.sqrt(terms) * magnitude
-    return _rounded(reference, error + np.asarray(terms) * (accumulator.smallest / 2), out)
+    return _rounded(reference, error + terms * (accumulator.smallest / 2), out)
 
 
 def _rounded(reference: Array, accumulation: Array, out: DType) -> Array:

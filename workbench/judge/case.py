@@ -177,13 +177,14 @@ def _of_finite(bound: Any, expected: Arrays, kind: Distribution) -> Any:
     return found
 
 
-def _bound(problem: Problem, arrays: dict[str, Array], inputs: Arrays, expected: Arrays) -> Arrays:
+def bound_of(problem: Problem, inputs: Arrays, expected: Arrays) -> Arrays:
     """The error that each element may have in the problem's tier. Raises BadOperation."""
     if problem.tier is Tier.COMPARATIVE:
         return _checked(twice_the_model(problem, inputs, expected), expected)
     if Tier.BOUNDED in problem.tiers:
         return _checked(_of_finite(problem.bound(inputs, expected), expected, problem.distribution), expected)
-    types = {name: arrays[name].dtype for name in expected}  # exact: nothing but the rounding of the result
+    types = {name: array.dtype for name, array in problem.arrays().items()}
+    # exact: nothing but the rounding of the result
     made = {n: types[n].unit_roundoff * np.abs(v).astype(np.float64) + types[n].smallest for n, v in expected.items()}
     return _checked(_of_finite(made, expected, problem.distribution), expected)
 
@@ -208,12 +209,12 @@ class Case:
             inputs = problem.given()
             arrays_like("inputs of the operation", inputs, {n: s for n, s in shapes.items() if arrays[n].given})
             expected = arrays_like("reference of the operation", problem.reference(inputs), outputs)
-            return cls(problem, arrays, inputs, expected, _bound(problem, arrays, inputs, expected))
+            return cls(problem, arrays, inputs, expected, bound_of(problem, inputs, expected))
 
     def bound_for(self, inputs: Arrays) -> Arrays:
         """The bound of the same problem with other inputs. Raises BadOperation."""
         with declared("the operation"), quiet(self.problem):
-            return _bound(self.problem, self.arrays, inputs, self.problem.reference(inputs))
+            return bound_of(self.problem, inputs, self.problem.reference(inputs))
 
     @cached_property
     def prepared(self) -> Arrays:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,18 +39,56 @@ def twice_the_model(problem: Problem, inputs: Arrays, expected: Arrays) -> Array
         other = dataclasses.replace(problem, seed=problem.seed + OTHER_SEEDS + number)
         given = other.given()
         seen.append(_rows(other, given, other.reference(given), arrays))
+    return allowed(problem, seen[0], worst_of(arrays, seen), expected)
+
+
+Rows = dict[str, tuple[Values, Values]]
+"""By output: the size of each row and the error of the model in it."""
+
+Worst = dict[str, tuple[float, float]]
+"""By output: the largest error of the model over the size of its row, and the size of the median row."""
+
+
+def worst_of(arrays: dict[str, Array], seen: Sequence[Rows]) -> Worst:
+    """The largest error, relative to the size of its row, of all rows that were seen."""
     found = {}
-    for name, array in arrays.items():
+    for name in arrays:
         all_sizes = np.concatenate([rows[name][0].ravel() for rows in seen])
         some = all_sizes[all_sizes > 0]
         typical = float(np.median(some)) if some.size else 0.0
-        own, worst = np.maximum(seen[0][name][0], typical), 0.0
+        worst = 0.0
         for sizes, errors in (rows[name] for rows in seen):
             worst = max(worst, float((errors / np.maximum(sizes, typical or 1.0)).max(initial=0.0)))
-        own = np.where(seen[0][name][0] > 0, own, 0.0)  # what is 0 is so exactly: masked rows
-        least = array.dtype.smallest + (problem.addends - 1) * FP32.smallest
-        found[name] = 2 * worst * own + array.dtype.unit_roundoff * np.abs(expected[name]) + least
+        found[name] = worst, typical
     return found
+
+
+def allowed(problem: Problem, rows: Rows, worst: Worst, expected: Arrays, times: float = 2.0) -> Arrays:
+    """The error that elements may have: `times` the largest of the model, relative to the size of their row, one
+    rounding, and those of subnormal terms. The arrays are of NumPy or CuPy."""
+    found = {}
+    for name, (error, typical) in worst.items():
+        dtype, sizes = problem.arrays()[name].dtype, rows[name][0]
+        own = np.where(sizes > 0, np.maximum(sizes, typical), 0.0)  # what is 0 is so exactly: masked rows
+        least = dtype.smallest + (problem.addends - 1) * FP32.smallest
+        found[name] = times * error * own + dtype.unit_roundoff * np.abs(expected[name]) + least
+    return found
+
+
+def sizes_of(problem: Problem, inputs: Arrays, expected: Arrays) -> Rows:
+    """The size of each row, without the error of a model. The arrays are of NumPy or CuPy."""
+    magnitudes, found = problem.magnitudes(inputs), {}
+    for name, right in expected.items():
+        sizes = np.where(np.isfinite(right), magnitudes.get(name, np.abs(right)), 0.0)
+        sizes = sizes if name in problem.elementwise else _largest(sizes)
+        found[name] = sizes, sizes
+    return found
+
+
+def rows_of(problem: Problem, inputs: Arrays, expected: Arrays) -> Rows:
+    """The size of each row and the error of the problem's model in it. Raises BadOperation."""
+    arrays = {name: array for name, array in problem.arrays().items() if array.output}
+    return _rows(problem, inputs, expected, arrays)
 
 
 def _rows(

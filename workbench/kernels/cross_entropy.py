@@ -15,6 +15,7 @@ from ..model.calls import Call
 from ..model.dtypes import FP32, INT32
 from ..model.launch import Launch, Plan
 from ..model.operation import Operation
+from ..model.parts import Axis
 from ..model.problem import Cost, Size, Tier
 from ..model.stage import every_problem
 from .rows import groups, launches
@@ -53,6 +54,9 @@ class CrossEntropyProblem(RowProblem):
             "loss": Array((self.rows,), FP32, output=True),
             "lse": Array((self.rows,), FP32, output=True),
         }
+
+    def axes(self) -> tuple[Axis, ...]:
+        return (Axis("rows", dict.fromkeys(self.arrays(), 0)),)
 
     def inputs(self) -> Arrays:
         rng = self.rng()

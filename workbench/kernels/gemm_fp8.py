@@ -16,6 +16,7 @@ from ..model.calls import Call
 from ..model.dtypes import BF16, E4M3, FP32, dtype_of, from_numpy
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
+from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier
 from .gemm import GROUPS, drawn_extents, tile_launch
 from .shared.arguments import check_arrays, contiguous, row_stride
@@ -85,6 +86,9 @@ class ScaledGemmProblem(Problem):
             powers = rng.integers(-1, 2, count) if self.tier is Tier.EXACT else rng.uniform(-1, 1, count)
             drawn[name] = np.exp2(powers).astype(np.float32)
         return drawn
+
+    def axes(self) -> tuple[Axis, ...]:
+        return Axis("m", {"A": 0, "a_scale": 0, "C": 0}), Axis("n", {"B": 0, "b_scale": 0, "C": 1})
 
     def reference(self, inputs: Arrays) -> Arrays:
         return {"C": reference.scaled_gemm(**_lower(inputs))}

@@ -16,6 +16,7 @@ from ..model.calls import Call
 from ..model.dtypes import FP32, dtype_of
 from ..model.launch import Argument, Launch, Plan, ceil_div
 from ..model.operation import Operation
+from ..model.parts import Axis, Part
 from ..model.problem import Cost, Size, Tier, draw_values
 from ..model.stage import every_problem
 from .rows import groups
@@ -59,6 +60,15 @@ class ReduceProblem(RowProblem):
             "x": Array((self.rows, self.columns), self.in_type, self.ldx),
             "y": Array((self.outputs,), self.out_type, output=True),
         }
+
+    def axes(self) -> tuple[Axis, ...]:
+        if self.over == "all":
+            return ()
+        field, at = ("rows", 0) if self.over == "columns" else ("columns", 1)
+        return (Axis(field, {"x": at, "y": 0}),)
+
+    def drawn_parts(self, rng: np.random.Generator, stratum: int) -> list[Part]:
+        return super().drawn_parts(rng, stratum) or [Part(self, {})]
 
     def inputs(self) -> Arrays:
         rng = self.rng()

@@ -15,6 +15,7 @@ from ..model.calls import Call
 from ..model.dtypes import FP32, dtype_of
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
+from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier, draw_values, extents
 from .rows import groups
 from .rows.baselines import beside, beside_liger
@@ -102,6 +103,14 @@ class RotaryProblem(Problem):
         heads_first = x if self.layout == "bhsd" else x.swapaxes(1, 2)
         y = reference.rotary(heads_first, cos, sin, interleaved=pairs == "interleaved")
         return {"y": y if self.layout == "bhsd" else y.swapaxes(1, 2)}
+
+    def axes(self) -> tuple[Axis, ...]:
+        heads, places = (1, 2) if self.layout == "bhsd" else (2, 1)
+        return (
+            Axis("seq", {"x": places, "y": places, "cos": 0, "sin": 0}),
+            Axis("heads", {"x": heads, "y": heads}),
+            Axis("batch", {"x": 0, "y": 0}),
+        )
 
     def reference(self, inputs: Arrays) -> Arrays:
         return self._solved(inputs["x"], inputs["cos"], inputs["sin"], self.pairs)

@@ -48,7 +48,8 @@ class ScanProblem(RowProblem):
 
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
         magnitude = reference.scan(np.abs(inputs["x"]))
-        return {"y": bounds.dot_products(expected["y"], magnitude, np.arange(1, self.columns + 1), self.out_type)}
+        terms = np.arange(1, self.columns + 1, like=magnitude)
+        return {"y": bounds.dot_products(expected["y"], magnitude, terms, self.out_type)}
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         x, y = inputs["x"].astype(np.float64), expected["y"]

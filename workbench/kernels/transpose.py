@@ -13,6 +13,7 @@ from ..model.arrays import Array, Arrays, element_bytes
 from ..model.calls import Call
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
+from ..model.parts import Axis
 from ..model.problem import Cost, Size
 from .rows import groups
 from .rows.baselines import beside
@@ -41,6 +42,9 @@ class TransposeProblem(RowProblem):
             "y": Array((self.columns, self.rows), self.in_type, self.ldy, output=True),
         }
 
+    def axes(self) -> tuple[Axis, ...]:
+        return Axis("rows", {"x": 0, "y": 1}), Axis("columns", {"x": 1, "y": 0})
+
     def inputs(self) -> Arrays:
         return {"x": self.draw_rows(self.rng())}
 
@@ -48,7 +52,7 @@ class TransposeProblem(RowProblem):
         return {"y": reference.transpose(inputs["x"])}
 
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
-        return {"y": np.zeros(expected["y"].shape)}
+        return {"y": np.zeros_like(expected["y"])}
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         y = expected["y"]

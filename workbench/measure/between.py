@@ -5,8 +5,6 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-import numpy as np
-
 from ..devices.cuda import CudaPlan
 
 MOST_TURNED = 1 << 20
@@ -35,18 +33,15 @@ class Between:
         self._plan, self._name = plan, name
         self._left = secrets.randbelow(max(1, samples))
         self._due = False
-        self._kept: dict[str, Any] = {}
+        self.kept: dict[str, Any] = {}
+        """The outputs of the sample that was drawn, in memory of the device."""
 
     def __call__(self, name: str) -> None:
         plan = self._plan
         if self._due:
             outputs = (array for array, declared in plan.arrays.items() if declared.output and not declared.zero)
-            self._kept = {array: plan.buffers[array].copy() for array in outputs}
+            self.kept = {array: plan.buffers[array].copy() for array in outputs}
         self._due = name == self._name and self._left == 0
         self._left -= name == self._name
         plan.turn(0 if self._due else by_chance())
         plan.poison()
-
-    def sampled(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The outputs of the sample that was drawn, storage of each array."""
-        return {name: self._plan.host(name, memory) for name, memory in self._kept.items()}

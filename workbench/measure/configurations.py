@@ -22,6 +22,7 @@ from ..report import derived
 from ..toolchain import occupancy
 from ..toolchain.compiler import CompileError, compile_stage
 from . import doubts, timing
+from .judged import solved
 from .timing import Effort
 
 SHORT = Effort(
@@ -95,7 +96,7 @@ class Judge:
         self.timed = self.device.name != "emulator"
         self.l2_bytes, self.roofline_us = info.l2_bytes, doubts.roofline_bound(self.problem, info)[0]
         small = self.problem.cost.flops <= soundness.MOST_FLOPS
-        self.case = timing.solved(self.problem) if self.timed or small else None
+        self.case = solved(self.problem) if self.timed or small else None
         self.storage = self.case.storage() if self.case else {}
         self.cases = [Case.of(p) for p in self.problems]
         if self.case and not self.timed:

@@ -13,22 +13,21 @@ from ..model.results import Conditions, DeviceInfo, Timing
 
 @dataclass
 class Contest:
-    """What came out of one problem: samples by contestant, the answers of libraries by output, and two suspicions.
+    """What came out of one problem: samples by contestant, and two suspicions.
 
     `broken` says of baselines why they were not timed. `leftover_us`: how long the device still worked after the launch
     was over as far as its stream could tell. `unseen_us`: a launch on inputs that no launch before had, and outputs
     unwritten; `seen_us`: the next one on the same, which finds an answer to replay. `sampled` are the outputs of one
-    sample that was timed, drawn at random.
+    sample that was timed, drawn at random, on the host or lent.
     """
 
     timings: dict[str, Timing]
     conditions: Conditions
-    answers: dict[str, dict[str, np.ndarray[Any, Any]]]
     leftover_us: float
     unseen_us: float
     seen_us: float
     broken: dict[str, str] = field(default_factory=dict)
-    sampled: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    sampled: dict[str, Any] = field(default_factory=dict)
 
 
 def roofline_bounds(problem: Problem, device: DeviceInfo) -> tuple[float, float]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import secrets
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,22 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from ..devices import Device, Fault
+from ..devices import Device, Fault, IsolatedDevice, lending
 from ..devices.cuda import CudaPlan, forget
-from ..harness import Case, tampering
-from ..model.launch import Plan, ceil_div
+from ..harness import tampering
+from ..model.launch import ceil_div
 from ..model.origin import BadOperation
 from ..model.problem import Problem
-from ..model.results import Conditions, DeviceInfo, HostTiming, Measurement, Timing, Verdict
+from ..model.results import Conditions, DeviceInfo, Measurement, Timing, Verdict
 from ..model.stage import Stage
 from ..sandbox import integrity
 from ..toolchain import nvml
 from ..toolchain.compiler import CompileError, compile_stage
-from . import baselines as declared
 from . import doubts
-from .baselines import Baseline, Prepared, baselines_for, current_stream, first_line, host, host_baseline, peers_of
+from .baselines import Baseline, Prepared, baselines_for, current_stream, first_line, peers_of
 from .between import Between, turn
 from .doubts import Contest, doubtful, most_leftover, most_unseen, too_fast
+from .judged import HostJudge, Judge, Outputs, RefereeJudge, solved
+from .referee import Unprepared, of_gpu
 
 Enqueue = Callable[[], None]
 
@@ -260,33 +259,6 @@ def _warm_up(work: list[Enqueue], watch: Stopwatch, effort: Effort, conditions: 
             return
 
 
-SECRET = secrets.randbits(31)
-"""Makes the inputs of what is timed others in each process: whoever wrote a kernel can know the seeds of a suite."""
-
-
-class _Cases:
-    """Remembers the last problem with its reference, on inputs that are this process's own: all stages of a ladder are
-    timed on the same ones."""
-
-    def __init__(self) -> None:
-        self._cases: dict[Problem, Case] = {}
-
-    def __call__(self, problem: Problem) -> Case:
-        if problem not in self._cases:
-            if len(self._cases) >= 16:
-                self._cases.pop(next(iter(self._cases)))
-            self._cases[problem] = Case.of(dataclasses.replace(problem, seed=problem.seed ^ SECRET))
-        return self._cases[problem]
-
-
-_case = _Cases()
-
-
-def solved(problem: Problem) -> Case:
-    """The problem with its inputs and reference, from memory where it was timed lately."""
-    return _case(problem)
-
-
 def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | None = None) -> Measurement | str:
     """Time a stage on a problem, interleaved with the baselines; a text says why there is no measurement.
 
@@ -296,32 +268,39 @@ def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | 
     try:
         if reason := stage.supports(problem, device.architecture):
             return reason
-        outcome = _bench_problem(stage, device, device.info(), problem, effort or Effort())
+        info = device.info()
+        used = effort or Effort()
+        outcome = judged_by(device, problem, lambda judge: _bench_problem(stage, device, info, problem, used, judge))
     except (Fault, CompileError, BadOperation) as error:
         outcome = str(error)
     changed = watch.restore()
     return tampering(stage, changed).message if changed else outcome
 
 
-def contest(
-    plan: CudaPlan, name: str, operation: str, problem: Problem, effort: Effort, l2_bytes: int, peer: bool = False
-) -> Contest:
-    """Time a bound plan, interleaved with the baselines, in the process that has the device.
+@dataclass
+class Entrants:
+    """Who takes part in a contest on a bound plan: what is timed, by name, and the outputs of the baselines."""
 
-    With `peer` it is the implementation of that name that is timed, and the plan has nothing but the arrays. The
-    plan's outputs are forgotten afterwards and computed once more, so that what is read then is the answer of a launch
-    that came after those that were timed: one that is skipped, or that copies an earlier answer or another's, leaves
-    NaN. Raises Fault.
+    work: Prepared
+    contestants: dict[str, Enqueue]
+    theirs: dict[str, dict[str, Any]]
+    broken: dict[str, str]
+
+
+def enter(
+    plan: CudaPlan, name: str, operation: str, problem: Problem, peer: bool = False, lend: bool = False
+) -> tuple[dict[str, Outputs], dict[str, str]]:
+    """Prepare the baselines, in the process that has the device: their answers, and why others were left out.
+
+    With `peer` it is the implementation of that name that is timed, and the plan has nothing but the arrays. Answers
+    are lent where `lend` says so, until the contest begins, else copied to the host. Raises Fault.
     """
     work = _first(peers_of(operation)[name], plan, problem) if peer else Prepared(plan.enqueue)
-    contestants: dict[str, Enqueue] = {name: work.enqueue}
-    answers: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
-    theirs: list[Any] = []
-    broken: dict[str, str] = {}
-    baselines = {b.name: b for b in baselines_for(operation)}
+    made = Entrants(work, {name: work.enqueue}, {}, {})
+    answers: dict[str, Outputs] = {}
     arrays = problem.arrays()
     plan.turn(0)
-    for baseline in baselines.values():
+    for baseline in baselines_for(operation):
         if baseline.refuses(problem):
             continue
         # outputs of its own, so that no contestant can pass with another's answer
@@ -331,34 +310,122 @@ def contest(
             prepared.enqueue()
             prepared.deliver()
         except Exception as error:
-            broken[baseline.name] = f"it cannot be used: {first_line(error)}"
+            made.broken[baseline.name] = f"it cannot be used: {first_line(error)}"
             continue
         plan.wait()
         if baseline.solves:
-            answers[baseline.name] = {array: plan.host(array, buffer) for array, buffer in outputs.items()}
-        contestants[baseline.name] = prepared.enqueue
-        theirs += outputs.values()
-    conditions = Conditions()
+            answers[baseline.name] = {array: handed(plan, array, buffer, lend) for array, buffer in outputs.items()}
+        made.contestants[baseline.name] = prepared.enqueue
+        made.theirs[baseline.name] = outputs
+    plan.entrants = made
+    return answers, made.broken
+
+
+def handed(plan: CudaPlan, name: str, buffer: Any, lend: bool) -> Any:
+    """What another process gets of device memory that holds the storage of an array."""
+    return lending.lend(buffer) if lend else plan.host(name, buffer)
+
+
+def outputs_of(plan: Any, lend: bool) -> Outputs:
+    """The outputs of a bound plan, as other processes get them."""
+    declared = (name for name, array in plan.arrays.items() if array.output and not array.zero)
+    return {name: handed(plan, name, plan.buffers[name], lend) for name in declared}
+
+
+def first_run(plan: CudaPlan, l2_bytes: int) -> float:
+    """Microseconds of the first launch, on inputs that come never again."""
+    turn(plan)
+    plan.poison()
+    first = Stopwatch(l2_bytes).cold(plan.enqueue)
+    plan.wait()
+    return first
+
+
+def contest(
+    plan: CudaPlan,
+    name: str,
+    operation: str,
+    problem: Problem,
+    effort: Effort,
+    l2_bytes: int,
+    peer: bool = False,
+    lend: bool = False,
+) -> Contest:
+    """Time a bound plan whose baselines have been prepared by `enter`, interleaved with them, in the process that has
+    the device.
+
+    The plan's outputs are forgotten afterwards and computed once more, so that what is read then is the answer of a
+    launch that came after those that were timed: one that is skipped, or that copies an earlier answer or another's,
+    leaves NaN. Raises Fault.
+    """
+    entrants: Entrants = plan.entrants
+    work, conditions = entrants.work, Conditions()
     turn(plan)
     between = Between(plan, None if peer else name, effort.least)
-    timings = measure(contestants, l2_bytes, effort, conditions, between)
-    for baseline in (*baselines.values(), *([peers_of(operation)[name]] if peer else [])):
+    timings = measure(entrants.contestants, l2_bytes, effort, conditions, between)
+    _name_versions(timings, name, operation, peer)
+    watch, median = Stopwatch(l2_bytes), float(np.median(timings[name].cold_us))
+    long = not effort.sustained_seconds and median > LONG_US
+    # of those that take long, no launch that was timed has found inputs that it had seen
+    again = (0.0, 0.0) if long else _unseen_and_seen(plan, work, watch)
+    leftover = 0.0 if long else _least(lambda: watch.leftover(work.enqueue), most_leftover(median))
+    plan.turn(0)
+    plan.wait()
+    for outputs in entrants.theirs.values():
+        for buffer in outputs.values():
+            forget(buffer)
+    plan.poison()
+    if long:
+        leftover = watch.leftover(work.enqueue)
+    else:
+        work.enqueue()
+    work.deliver()
+    plan.wait()
+    sampled = {array: handed(plan, array, memory, lend) for array, memory in between.kept.items()}
+    return Contest(timings, conditions, leftover, *again, sampled=sampled)
+
+
+def contest_of_long(plan: CudaPlan, name: str, operation: str, l2_bytes: int, first_us: float) -> Contest:
+    """Time a plan whose launch takes so long that two are enough: the first one, and one on the inputs of the problem,
+    whose answer is judged. Baselines are timed as often. Raises Fault."""
+    entrants: Entrants = plan.entrants
+    watch, conditions = Stopwatch(l2_bytes), Conditions()
+    timings = {entrant: Timing(entrant, []) for entrant in entrants.contestants}
+    nvml.sample(conditions)
+    for entrant, work in entrants.contestants.items():
+        if entrant != name:
+            timings[entrant].cold_us += [watch.cold(work) for _ in range(EFFORT_OF_LONG.least)]
+    _name_versions(timings, name, operation, False)
+    plan.turn(0)
+    plan.wait()
+    for outputs in entrants.theirs.values():
+        for buffer in outputs.values():
+            forget(buffer)
+    plan.poison()
+    timings[name].cold_us += [first_us, watch.cold(entrants.work.enqueue)]
+    started = time.perf_counter()
+    plan.wait()
+    leftover = 1e6 * (time.perf_counter() - started)
+    nvml.sample(conditions)
+    conditions.launch_overhead_us = watch.overhead()
+    _device.worked = time.monotonic()
+    return Contest(timings, conditions, leftover, 0.0, 0.0)
+
+
+def _name_versions(timings: dict[str, Timing], name: str, operation: str, peer: bool) -> None:
+    for baseline in (*baselines_for(operation), *([peers_of(operation)[name]] if peer else [])):
         if baseline.name in timings:
             timing = timings[baseline.name]
             timing.version, timing.solves = baseline.version() or "", baseline.solves
-    watch, median = Stopwatch(l2_bytes), float(np.median(timings[name].cold_us))
-    leftover = _least(lambda: watch.leftover(work.enqueue), most_leftover(median))
 
-    again = _unseen_and_seen(plan, work, watch)
-    plan.turn(0)
-    plan.wait()
-    for buffer in theirs:
-        forget(buffer)
-    plan.poison()
-    work.enqueue()
-    work.deliver()
-    plan.wait()
-    return Contest(timings, conditions, answers, leftover, *again, broken, between.sampled())
+
+LONG_US = 20_000.0
+"""Launches of more differ little, and as much back to back: three cold samples are enough."""
+
+VERY_LONG_US = 200_000.0
+"""Launches of more are timed twice."""
+
+EFFORT_OF_LONG = Effort(seconds=0.0, least=3, warm_up_seconds=0.0, heat_seconds=0.0, sustained_seconds=0.0)
 
 
 def _unseen_and_seen(plan: CudaPlan, work: Prepared, watch: Stopwatch) -> tuple[float, float]:
@@ -400,17 +467,11 @@ TRIES = 3
 """How often is asked at most, of a contestant that was timed, what makes it suspicious."""
 
 
-def constant_inputs(case: Case) -> list[str]:
-    """Inputs that hold one value only: arithmetic on them draws less power and is faster."""
-    some = {name: values.reshape(-1)[:4096] for name, values in case.inputs.items()}
-    return [name for name, values in some.items() if values.size > 16 and (values == values[0]).all()]
-
-
 LOADING_SECONDS = 30.0
 """How long it takes to load the libraries behind the baselines."""
 
 
-def _expected_seconds(effort: Effort, once: float) -> float:
+def expected_seconds(effort: Effort, once: float) -> float:
     """How long a contest takes of a plan whose first launch took `once` seconds."""
     sustained = effort.heat_seconds + LONGER * effort.sustained_seconds
     return 3 * (effort.seconds + effort.most_warm_up_seconds + sustained) + 5 * (effort.least + 1) * once
@@ -422,47 +483,68 @@ def _load_baselines(plan: CudaPlan, operation: str) -> None:
 
 
 def _bench_problem(
-    stage: Stage[Any], device: Device, info: DeviceInfo, problem: Problem, effort: Effort
+    stage: Stage[Any], device: Device, info: DeviceInfo, problem: Problem, effort: Effort, judge: Judge
 ) -> Measurement | str:
-    """One measurement, or why there is none."""
-    case = solved(problem)
-    if constant := constant_inputs(case):
+    """One measurement, or why there is none. Raises Unprepared."""
+    if constant := judge.constant():
         return (
             f"every element of {', '.join(constant)} has the same value: such inputs are multiplied faster than others"
         )
     compiled = compile_stage(stage, problem, device.architecture)
-    plan: Any = device.bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
-    try:
-        plan.apply(turn, seconds=LOADING_SECONDS)
-        started = time.monotonic()
-        plan.run()
-        expected = _expected_seconds(effort, time.monotonic() - started)
-        plan.apply(_load_baselines, stage.operation, seconds=LOADING_SECONDS)
-        arguments = (stage.spec, stage.operation, problem, effort, info.l2_bytes)
-        outcome: Contest = plan.apply(contest, *arguments, seconds=expected)
-        return _measurement(stage.spec, problem, plan, outcome, info, effort, compiled.binary_digest())
-    finally:
-        plan.close()
+    with judge.inputs() as inputs:
+        launches = stage.plan(problem)
+        plan: Any = device.bind(compiled, launches, problem.arrays(), inputs, problem.seed)
+        try:
+            plan.apply(_load_baselines, stage.operation, seconds=LOADING_SECONDS)
+            first = plan.apply(first_run, info.l2_bytes, seconds=1 + launches.expected_seconds)
+            expected = expected_seconds(effort, first / 1e6)
+            entering = (stage.spec, stage.operation, problem, False, judge.lends)
+            answers, broken = plan.apply(enter, *entering, seconds=expected)
+            rejected = broken | wrong_answers(judge, answers)
+            if first > VERY_LONG_US:
+                effort = EFFORT_OF_LONG
+                arguments: tuple[Any, ...] = (stage.spec, stage.operation, info.l2_bytes, first)
+                outcome: Contest = plan.apply(contest_of_long, *arguments, seconds=expected)
+            else:
+                effort = EFFORT_OF_LONG if first > LONG_US else effort
+                arguments = (stage.spec, stage.operation, problem, effort, info.l2_bytes, False, judge.lends)
+                outcome = plan.apply(contest, *arguments, seconds=expected)
+            outcome.broken = rejected
+            return measurement(stage.spec, problem, plan, outcome, info, effort, judge, compiled.binary_digest())
+        finally:
+            plan.close()
 
 
-def _measurement(
-    name: str, problem: Problem, plan: Any, outcome: Contest, info: DeviceInfo, effort: Effort, digest: str = ""
+def wrong_answers(judge: Judge, answers: dict[str, Outputs]) -> dict[str, str]:
+    """By name of a baseline what is wrong with its answer. Raises Unprepared."""
+    wrong = {name: judge.wrong(outputs) for name, outputs in answers.items()}
+    return {name: f"it gives a wrong result: {failure.message}" for name, failure in wrong.items() if failure}
+
+
+def measurement(
+    name: str,
+    problem: Problem,
+    plan: Any,
+    outcome: Contest,
+    info: DeviceInfo,
+    effort: Effort,
+    judge: Judge | None = None,
+    digest: str = "",
 ) -> Measurement | str:
-    """The record of a contest, or why its samples are not believed. A baseline with a wrong result is left out."""
-    case, timings, rejected = solved(problem), dict(outcome.timings), dict(outcome.broken)
-    for library, outputs in outcome.answers.items():
-        if wrong := _judged(case, outputs):
-            rejected[library] = f"it gives a wrong result: {wrong}"
-            del timings[library]
-    failure, _ = case.judge(plan.read)
+    """The record of a contest, or why its samples are not believed. A baseline with a wrong result is left out.
+
+    Raises Unprepared.
+    """
+    judge = judge or HostJudge(solved(problem))
+    rejected = dict(outcome.broken)
+    timings = {contestant: timing for contestant, timing in outcome.timings.items() if contestant not in rejected}
+    failure = judge.wrong(plan.apply(outputs_of, judge.lends, seconds=LOADING_SECONDS))
     if failure:
         return f"wrong after timing: {failure.message}"
-    if any(outcome.sampled[array].tobytes() != plan.read(array).tobytes() for array in outcome.sampled):
-        failure, _ = case.judge(lambda array: outcome.sampled.get(array, plan.read(array)))
-        if failure:
-            why = doubtful(name, outcome)
-            said = f"wrong while it was timed, in a sample that was drawn: {failure.message}"
-            return f"{said}; {why}" if why else said
+    if outcome.sampled and (failure := judge.wrong(outcome.sampled)):
+        why = doubtful(name, outcome)
+        said = f"wrong while it was timed, in a sample that was drawn: {failure.message}"
+        return f"{said}; {why}" if why else said
     if reason := doubtful(name, outcome) or too_fast(timings[name], problem, info):
         return reason
     limit, by = doubts.roofline_bound(problem, info)
@@ -479,87 +561,16 @@ def _measurement(
         conditions=outcome.conditions,
         binary_sha256=digest,
         effort=asdict(effort),
+        judged=judge.said(),
         rejected=rejected,
     )
 
 
-def _judged(case: Case, outputs: dict[str, np.ndarray[Any, Any]]) -> str:
-    """What is wrong with a library's answer, or nothing. It gives the same one beside every stage of a ladder."""
-    digest = hashlib.sha256()
-    for name in sorted(outputs):
-        digest.update(outputs[name].view(np.uint8).data)
-    said, key = _answers.setdefault(case.problem, {}), digest.digest()
-    if key not in said:
-        failure, _ = case.judge(outputs.__getitem__)
-        said[key] = failure.message if failure else ""
-    return said[key]
-
-
-_answers: dict[Problem, dict[bytes, str]] = {}
-"""What was said of the answers of libraries to a problem, by their digests."""
-
-
-COMPILING_SECONDS = 10.0
-"""How long an implementation may well compile for a problem."""
-
-
-def peers_found(operation: str, device: Device) -> dict[str, str]:
-    """The versions, by name, of the other implementations of an operation that the device can run. Raises Fault."""
-    plan = _arrays_only(device, {}, {})
-    try:
-        found: dict[str, str] = plan.apply(_peer_versions, operation, seconds=LOADING_SECONDS)
-    finally:
-        plan.close()
-    return found
-
-
-def _peer_versions(plan: CudaPlan, operation: str) -> dict[str, str]:
-    return declared.peer_versions(operation)
-
-
-def _arrays_only(device: Device, *storage: Any) -> Any:
-    """A bound plan that launches nothing."""
-    nothing: Any = None
-    return device.bind(nothing, Plan(()), *storage)
-
-
-def bench_peer(
-    name: str, operation: str, device: Device, problem: Problem, effort: Effort | None = None
-) -> Measurement | str:
-    """Time another implementation like a stage; a text says why there is no measurement.
-
-    Its answer, computed after it was timed, has to be within the bounds that the stages are held to.
-    """
-    if reason := peers_of(operation)[name].refuses(problem):
-        return reason
-    case, effort, info = solved(problem), effort or Effort(), device.info()
-    try:
-        plan = _arrays_only(device, case.arrays, case.storage())
-        try:
-            seconds = _expected_seconds(effort, problem.cost.slow_seconds) + COMPILING_SECONDS
-            arguments = (name, operation, problem, effort, info.l2_bytes, True)
-            return _measurement(name, problem, plan, plan.apply(contest, *arguments, seconds=seconds), info, effort)
-        finally:
-            plan.close()
-    except Fault as fault:
-        return str(fault)
-
-
-def time_host(operation: str, problem: Problem) -> HostTiming | str:
-    """Time NumPy on the CPU, by the host's clock; a text says why there is no time."""
-    baseline = host_baseline(operation)
-    if reason := host.refuses(baseline, problem):
-        return reason
-    assert baseline is not None
-    case = solved(problem)
-    try:
-        solve = host.solved(baseline, problem, {**case.prepared, **case.inputs})
-        answer = solve()  # verified before it is timed; and the threads of the library behind it start
-        storage = {name: case.arrays[name].pack(values) for name, values in answer.items()}
-    except Exception as error:
-        return f"{baseline.name} cannot be used: {first_line(error)}"
-    if failure := case.judge(storage.__getitem__)[0]:
-        return f"{baseline.name} gives a wrong result: {failure.message}"
-    name, version, cost = baseline.name, f"numpy {np.__version__}", problem.cost
-    work = (str(problem), problem.label, cost.flops, cost.bytes)
-    return HostTiming(operation, name, version, *work, host.timed(solve))
+def judged_by(device: Device, problem: Problem, timed: Callable[[Judge], Measurement | str]) -> Measurement | str:
+    """What is timed with whoever can judge the problem: the referee, or NumPy here."""
+    if isinstance(device, IsolatedDevice) and device.name == "cuda":
+        referee = of_gpu()
+        if not referee.refuses(problem):
+            with contextlib.suppress(Unprepared):
+                return timed(RefereeJudge(referee, problem))
+    return timed(HostJudge(solved(problem)))

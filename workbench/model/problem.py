@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from functools import lru_cache
@@ -19,6 +20,7 @@ from .arrays import Array, Arrays, Distribution, NonFinite, distributed, with_si
 from .default_controls import default_controls
 from .dtypes import DTYPES, DType
 from .errors import WrongUsage
+from .parts import Axis, Part, parts_of_axes
 
 
 class ProblemError(WrongUsage, ValueError):
@@ -315,7 +317,13 @@ class Problem(ABC):
 
     def rng(self) -> np.random.Generator:
         """The generator from which all inputs of this problem come."""
-        return np.random.default_rng([self.seed, tuple(Tier).index(self.tier)])
+        return self.generator(self.seed, tuple(Tier).index(self.tier))
+
+    @staticmethod
+    def generator(*seed: int) -> np.random.Generator:
+        """A generator of random numbers: NumPy's, or, where inputs are drawn on a device, one that is called alike."""
+        made: np.random.Generator = _generators[-1](list(seed))
+        return made
 
     @property
     @abstractmethod
@@ -416,6 +424,17 @@ class Problem(ABC):
         """
         return default_controls(self.arrays(), inputs, expected)
 
+    def axes(self) -> tuple[Axis, ...]:
+        """The extents whose places do not depend on each other. The answer to a large problem is judged by NumPy at
+        some of these places: many of the first extent, some of the others. Without any extent, NumPy judges the whole
+        answer, which takes long."""
+        return ()
+
+    def drawn_parts(self, rng: np.random.Generator, stratum: int) -> list[Part]:
+        """Parts by which the answer to a large problem is judged, as `parts_of_axes` draws them. A problem may draw
+        others."""
+        return parts_of_axes(self, self.axes(), rng, stratum)
+
     @property
     def terms(self) -> int:
         """How many terms each element of the output sums up; 0 if it is not a sum; then `probe` is not called."""
@@ -440,6 +459,19 @@ class Problem(ABC):
         return next((array.dtype.name for array in self.arrays().values() if array.given), "")
 
 
+_generators: list[Callable[[list[int]], Any]] = [np.random.default_rng]
+
+
+@contextlib.contextmanager
+def drawing_by(generator: Callable[[list[int]], Any]) -> Iterator[None]:
+    """Let problems draw their inputs from generators that this makes of a seed, such as those of a device."""
+    _generators.append(generator)
+    try:
+        yield
+    finally:
+        _generators.pop()
+
+
 OF_ALL = ("distribution", "tier", "seed")
 """Fields that all problems have."""
 
@@ -455,15 +487,17 @@ def draw_values(rng: np.random.Generator, tier: Tier, shape: tuple[int, ...], dt
 
     Small integers keep every product and partial sum of up to 2^22 terms representable in an fp32 accumulator.
     Arrays of more than `DRAWN` elements repeat a block of that many: drawing gigabytes takes longer than using them.
+    The generator of a device draws all of them, and rounds to types that its arrays do not have.
     """
-    count = min(math.prod(shape), DRAWN)
+    count = min(math.prod(shape), getattr(rng, "most", DRAWN))
     if dtype.numpy.kind in "ub":
         drawn: np.ndarray[Any, Any] = rng.integers(0, 2 if dtype.numpy.kind == "b" else 5, count)
     elif tier is Tier.EXACT or not dtype.is_float:
         drawn = rng.integers(-2, 3, count)
     else:
         drawn = rng.standard_normal(count, dtype=np.float32)
-    return np.resize(drawn.astype(dtype.numpy), shape)
+    rounded = rng.rounded(drawn, dtype) if hasattr(rng, "rounded") else drawn.astype(dtype.numpy)
+    return rounded.reshape(shape) if count == math.prod(shape) else np.resize(rounded, shape)
 
 
 @lru_cache  # drawing takes far less time from a strategy that is there already

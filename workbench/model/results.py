@@ -237,7 +237,8 @@ class Measurement:
 
     `binary_sha256` is of the cubin that was launched, `effort` what decided how many samples were taken; records made
     before these were kept have neither. `rejected` says of baselines, by name, why they were left out. `dtype` is the
-    type whose peak bounds the time, and empty in old records.
+    type whose peak bounds the time, and empty in old records. `judged` says how the answer was judged where NumPy did
+    not solve the whole problem.
     """
 
     problem: str
@@ -253,6 +254,7 @@ class Measurement:
     effort: dict[str, float] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
     dtype: str = ""
+    judged: str = ""
 
 
 @dataclass

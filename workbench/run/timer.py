@@ -9,7 +9,7 @@ from typing import Any
 
 from ..catalogue import registry
 from ..devices import Device
-from ..measure import timing
+from ..measure import peers, timing
 from ..model.operation import NO_SUITE
 from ..model.origin import BadStage
 from ..model.problem import Problem
@@ -77,20 +77,20 @@ class Timer:
         the device cannot be asked.
         """
         call, device = self._asked.call, self._asked.device
-        found = call(timing.peers_found, operation, device)
+        found = call(peers.peers_found, operation, device)
         results = [PeerResult(operation, name, version) for name, version in found.items()]
         self._run.peers += results
         for problem in self._asked.suite(registry.operations()[operation]):
             for peer in results:
                 listener.timing(f"{problem.label}, {peer.name}")
                 before = self._interrupted.peer(peer, problem)
-                outcome = before or call(timing.bench_peer, peer.name, operation, device, problem)
+                outcome = before or call(peers.bench_peer, peer.name, operation, device, problem)
                 if isinstance(outcome, Measurement):
                     peer.measurements.append(outcome)
                 else:
                     peer.untimed[problem.label] = outcome
             listener.timing(f"{problem.label}, NumPy")
-            on_host = self._interrupted.host(operation, problem) or call(timing.time_host, operation, problem)
+            on_host = self._interrupted.host(operation, problem) or call(peers.time_host, operation, problem)
             if isinstance(on_host, HostTiming):
                 self._run.host.append(on_host)
             if self._run.stages:

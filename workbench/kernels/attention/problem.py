@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from ... import reference
 from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.launch import ceil_div
+from ...model.parts import LEAST_ELEMENTS, Part
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
 from ..shared.group_sizes import group_sizes
 from ..shared.tensor_cores import tensor_core_product
@@ -74,6 +75,10 @@ def least_weight(dtype: DType) -> np.float32:
 
 CHUNK = 512
 """Rows that are solved at once on the host: of long sequences not all logits fit into memory."""
+
+
+MOST_PARTS = 128
+"""Drawn parts of a large problem, each of which needs the keys of a head."""
 
 
 class GroupedHeads(Problem):
@@ -183,35 +188,65 @@ class AttentionProblem(GroupedHeads):
         q, k = of_kind(self.values, q, k, dtype, self.factor)
         return {"q": q, "k": k, "v": v}
 
-    def visible(self, first: int = 0, rows: int | None = None) -> Values:
-        """Which keys some rows see, (rows, keys) bool: all, or those up to a row's own place counted from the end."""
-        places = np.arange(first, self.rows if rows is None else first + rows)[:, None] + self.keys - self.rows
-        return (np.arange(self.keys) <= places) if self.causal else np.ones((len(places), self.keys), bool)
+    def visible(self, first: int = 0, rows: int | None = None, like: Values | None = None) -> Values:
+        """Which keys some rows see, (rows, keys) bool: all, or those up to a row's own place counted from the end. It
+        lies where `like` does."""
+        count = self.rows - first if rows is None else rows
+        if not self.causal:
+            return np.ones((count, self.keys), bool, like=like)
+        places = np.arange(first, first + count, like=like)[:, None] + (self.keys - self.rows)
+        return np.arange(self.keys, like=like) <= places
 
     def solved(self, inputs: Arrays, solver: Solver, kind: Any, scale: float | None = None) -> Arrays:
         """o and lse of type `kind`, some rows of one head at a time, where there is much to do on several threads.
 
         `solver` is given q, k, v, the mask and the scale, as `reference.attention` is.
         """
-        o = np.empty((self.batch, self.heads, self.rows, self.dim), kind)
-        lse = np.empty(o.shape[:3], kind)
+        like = inputs["q"]
+        o = np.empty((self.batch, self.heads, self.rows, self.dim), kind, like=like)
+        lse = np.empty(o.shape[:3], kind, like=like)
         factor = self.factor if scale is None else scale
 
         def solve(batch: int, head: int, first: int) -> None:
             rows = slice(first, min(first + CHUNK, self.rows))
             q, k, v = inputs["q"][batch, head, rows], inputs["k"], inputs["v"]
             shared = (batch, head // self.group)
-            mask = self.visible(first, len(q))
+            mask = self.visible(first, len(q), like)
             o[batch, head, rows], lse[batch, head, rows] = solver(q, k[shared], v[shared], mask, factor)
 
         parts = [(b, h, r * CHUNK) for b, h, r in np.ndindex(self.batch, self.heads, ceil_div(self.rows, CHUNK))]
-        if self.batch * self.heads * self.seen < 2**24:
+        if self.batch * self.heads * self.seen < 2**24 or not isinstance(like, np.ndarray):
             for part in parts:
                 solve(*part)
         else:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 list(pool.map(lambda part: solve(*part), parts))
         return {"o": o, "lse": lse}
+
+    def drawn_parts(self, rng: np.random.Generator, stratum: int) -> list[Part]:
+        """Neighbouring rows of heads that share keys: some of each tile, and of each of those heads."""
+        tiles, units = ceil_div(self.rows, 2 * stratum), self.batch * self.key_heads
+        count = min(max(tiles, units), MOST_PARTS)
+        least = ceil_div(LEAST_ELEMENTS, count * self.group * self.dim)
+        length = min(self.rows, max(1, least))
+        order, last = rng.permutation(units), self.rows - length
+        found = []
+        for number in range(count):
+            tile = number % tiles if count < MOST_PARTS else number * tiles // count
+            first = tile * 2 * stratum + int(rng.integers(2 * stratum))
+            first = 0 if tile == 0 else last if tile == tiles - 1 else min(first, last)
+            batch, shared = divmod(int(order[number % units]), self.key_heads)
+            found.append(self._part(batch, shared, max(first, self.rows - self.keys - length + 1), length))
+        return found
+
+    def _part(self, batch: int, shared: int, first: int, length: int) -> Part:
+        """So many rows of the heads that share keys, with the keys that they see."""
+        keys = self.keys - self.rows + first + length if self.causal else self.keys
+        alone = replace(self, batch=1, heads=self.group, rows=length, keys=keys)
+        one, heads = slice(batch, batch + 1), slice(shared * self.group, (shared + 1) * self.group)
+        rows = (one, heads, slice(first, first + length))
+        seen = (one, slice(shared, shared + 1), slice(0, keys))
+        return Part(alone, {"q": rows, "o": rows, "lse": rows, "k": seen, "v": seen})
 
     def reference(self, inputs: Arrays) -> Arrays:
         return self.solved(inputs, reference.attention, np.float64)
@@ -256,7 +291,7 @@ class AttentionProblem(GroupedHeads):
             terms = weights * (1 + of_sums * factor * (np.abs(q) @ np.abs(k).T)) + least
             terms = np.where(mask, terms, np.float32(0)) / total
             root = np.sqrt(terms.astype(np.float64) ** 2 @ (v / most) ** 2)  # the least weight's square is 0 in fp32
-            return (np.abs(weights / total @ (v / most)) + root) * most, np.zeros(len(q), np.float32)
+            return (np.abs(weights / total @ (v / most)) + root) * most, np.zeros(len(q), np.float32, like=q)
 
         return {"o": self.solved(inputs, solver, np.float32)["o"]}
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ... import reference
 from ...model.arrays import Array, Arrays, Distribution, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
+from ...model.parts import Axis, Part, parts_of_axes
 from ...model.problem import Cost, Invariant, Size, draw_values
 from ..attention import problem as forward
 from ..attention.controls import LOG2_E
@@ -62,20 +63,29 @@ class AttentionBackwardProblem(AttentionProblem):
         row sees one key, gradients would be 0 without that, and nothing to measure an error by."""
         dtype, found = dtype_of(self.dtype), AttentionProblem.inputs(self)
         solved = AttentionProblem.solved(self, found, _forward, np.float32)
-        rng = np.random.default_rng([self.seed, 77])
+        rng = self.generator(self.seed, 77)
         o = np.ascontiguousarray(dtype.rounded(solved["o"]))
         bits = o.view(np.int16)
         off = rng.integers(0, 2, o.size, np.int8).reshape(o.shape) * np.int16(2) - np.int16(1)
         o = np.where(o == 0, o, (bits + off).view(o.dtype))
         return {**found, "o": o, "lse": solved["lse"], "do": draw_values(rng, self.tier, o.shape, dtype)}
 
+    def axes(self) -> tuple[Axis, ...]:
+        of_heads = dict.fromkeys(("q", "o", "lse", "do", "dq"), 1)
+        heads = Axis("heads", of_heads, self.group, dict.fromkeys(("k", "v", "dk", "dv"), 1))
+        return heads, Axis("batch", dict.fromkeys(self.arrays(), 0))
+
+    def drawn_parts(self, rng: np.random.Generator, stratum: int) -> list[Part]:
+        return parts_of_axes(self, self.axes(), rng, stratum)[:1]
+
     def gradients(self, inputs: Arrays, solver: Solver, kind: Any, scale: float | None = None) -> Arrays:
         """dq, dk and dv of type `kind`, some rows of one head at a time, where there is much to do on several threads.
 
         `solver` is given what `reference.attention_backward` is.
         """
-        dq = np.empty((self.batch, self.heads, self.rows, self.dim), kind)
-        dk, dv = (np.zeros((self.batch, self.key_heads, self.keys, self.dim), kind) for _ in range(2))
+        like = inputs["q"]
+        dq = np.empty((self.batch, self.heads, self.rows, self.dim), kind, like=like)
+        dk, dv = (np.zeros((self.batch, self.key_heads, self.keys, self.dim), kind, like=like) for _ in range(2))
         factor = self.factor if scale is None else scale
 
         def solve(batch: int, shared: int) -> None:
@@ -84,12 +94,12 @@ class AttentionBackwardProblem(AttentionProblem):
                     at = (batch, head, slice(first, first + CHUNK))
                     q, o, lse, do = (inputs[name][at] for name in ("q", "o", "lse", "do"))
                     k, v = (inputs[name][batch, shared] for name in ("k", "v"))
-                    dq[at], *others = solver(q, k, v, o, lse, do, self.visible(first, len(q)), factor)
+                    dq[at], *others = solver(q, k, v, o, lse, do, self.visible(first, len(q), like), factor)
                     for total, part in zip((dk, dv), others, strict=True):
                         total[batch, shared] += part
 
         parts = list(np.ndindex(self.batch, self.key_heads))
-        if self.batch * self.heads * self.seen < 2**24:
+        if self.batch * self.heads * self.seen < 2**24 or not isinstance(like, np.ndarray):
             for part in parts:
                 solve(*part)
         else:

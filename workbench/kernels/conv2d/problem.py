@@ -18,6 +18,7 @@ from ...judge import bounds
 from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.launch import ceil_div
+from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, Tier, extents
 from .controls import controls
 
@@ -152,6 +153,12 @@ class Conv2dProblem(Problem):
         if self.bias:
             found["bias"] = Array((filters,), dtype_of(self.dtype))
         return found | {"y": self._array((self.images, self.rows, self.columns, filters), output=True)}
+
+    def axes(self) -> tuple[Axis, ...]:
+        images = Axis("images", {"x": 0, "y": 0})
+        if self.groups == 1:
+            return images, Axis("filters", {"f": 0, "y": 3, **({"bias": 0} if self.bias else {})})
+        return (images,)
 
     def inputs(self) -> Arrays:
         found = super().inputs()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ... import reference
 from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP32, dtype_of
+from ...model.parts import Axis
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
 from ..shared.invariants import scales
 from .controls import controls
@@ -125,12 +126,15 @@ class FftConvProblem(Problem):
             "y": Array(shape, dtype, output=True),
         }
 
+    def axes(self) -> tuple[Axis, ...]:
+        return Axis("channels", {"u": 1, "k": 0, "spectrum": 0, "y": 1}), Axis("batch", {"u": 0, "y": 0})
+
     def inputs(self) -> Arrays:
         rng, arrays = self.rng(), self.arrays()
         u = draw_values(rng, self.tier, arrays["u"].shape, arrays["u"].dtype)
         k = draw_values(rng, self.tier, arrays["k"].shape, FP32)
         if self.filter is Filter.DECAYING:
-            k = k * np.exp(-8 * np.arange(self.length, dtype=np.float32) / self.length)
+            k = k * np.exp(-8 * np.arange(self.length, dtype=np.float32, like=k) / self.length)
         elif self.filter is Filter.DELAY:
             k = np.zeros_like(k)
             places = rng.integers(0, self.length, self.channels)
@@ -141,9 +145,9 @@ class FftConvProblem(Problem):
     def prepare(self, inputs: Arrays) -> Arrays:
         return {"spectrum": spectrum(inputs["k"], self.causal), "roots": roots(self.period)}
 
-    def _by_channels(self, solve: Callable[[slice], Values], kind: Any) -> Arrays:
+    def _by_channels(self, solve: Callable[[slice], Values], kind: Any, like: Values) -> Arrays:
         """y of type `kind`, some channels at a time, on several threads."""
-        y = np.empty((self.batch, self.channels, self.length), kind)
+        y = np.empty((self.batch, self.channels, self.length), kind, like=like)
 
         def part(first: int) -> None:
             channels = slice(first, first + TOGETHER)
@@ -158,7 +162,7 @@ class FftConvProblem(Problem):
         def solve(channels: slice) -> Values:
             return reference.fft_conv(inputs["u"][:, channels], inputs["k"][channels], causal=self.causal)
 
-        return self._by_channels(solve, np.float64)
+        return self._by_channels(solve, np.float64, inputs["u"])
 
     def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays:
         """Transforms as products of two matrices each, whose operands are rounded to the type of u and whose sums are
@@ -194,7 +198,7 @@ class FftConvProblem(Problem):
             found: Values = np.stack([z.real, z.imag], axis=1).reshape(-1, *z.shape[1:])[: self.batch]
             return found
 
-        return self._by_channels(solve, np.float32)
+        return self._by_channels(solve, np.float32, inputs["u"])
 
     def invariants(self) -> tuple[Invariant, ...]:
         return (self._linear(), *((self._causal() if self.causal else self._shifted(),) if self.length > 1 else ()))

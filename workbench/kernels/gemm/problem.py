@@ -14,6 +14,7 @@ from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
+from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, Tier, extents
 
 SHARED_BYTES = 227 * 1024
@@ -86,6 +87,10 @@ class GemmProblem(Problem):
             "B": Array(b_shape, dtype, self.ldb),
             "C": Array((self.m, self.n), dtype_of(self.out), self.ldc, output=True),
         }
+
+    def axes(self) -> tuple[Axis, ...]:
+        columns = 1 if self.layout == "nn" else 0
+        return Axis("m", {"A": 0, "C": 0}), Axis("n", {"B": columns, "C": 1})
 
     def reference(self, inputs: Arrays) -> Arrays:
         return {"C": reference.gemm(inputs["A"], inputs["B"], trans_b=self.layout == "nt")}

@@ -13,6 +13,7 @@ from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
+from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
 
 
@@ -57,6 +58,9 @@ class MatvecProblem(Problem):
             "B": Array((self.n, self.k), dtype, self.ldb),
             "c": Array((self.n,), dtype_of(self.out), output=True),
         }
+
+    def axes(self) -> tuple[Axis, ...]:
+        return (Axis("n", {"B": 0, "c": 0}),)
 
     def reference(self, inputs: Arrays) -> Arrays:
         return {"c": reference.matvec(inputs["a"], inputs["B"])}

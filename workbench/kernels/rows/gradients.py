@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from ...model.arrays import Array, Arrays, Distribution, element_bytes
 from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
+from ...model.parts import Axis
 from ...model.problem import Cost
 from ...model.stage import every_problem
 from . import groups, launches, norms, prefetch
@@ -112,6 +113,9 @@ class NormGradientProblem(norms.NormProblem):
             "dx": Array(shape, self.out_type, self.ldy, output=True),
         }
         return given | {name: Array(row, self.out_type, output=True) for name in self.gradients}
+
+    def axes(self) -> tuple[Axis, ...]:
+        return (replace(super().axes()[0], sums=self.gradients),)
 
     def inputs(self) -> Arrays:
         rng = self.rng()

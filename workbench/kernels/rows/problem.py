@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ...model.arrays import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
-from ...model.problem import Problem, Size, extents
+from ...model.parts import Axis
+from ...model.problem import DRAWN, Problem, Size, extents
 
 FLOATS = (BF16.name, FP16.name, FP32.name)
 """The types of rows."""
@@ -93,13 +94,13 @@ class RowProblem(Problem):
         """Bytes of an element of the larger type of those that rows are moved as."""
         return max(self.in_type.itemsize, self.out_type.itemsize)
 
+    def axes(self) -> tuple[Axis, ...]:
+        """The rows, of all matrices and, by default, of nothing else."""
+        return (Axis("rows", {name: 0 for name, array in self.arrays().items() if len(array.shape) == 2}),)
+
     def draw_rows(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         """(rows, columns) numbers as `values` says, in `dtype`."""
         return draw_rows(rng, (self.rows, self.columns), self.in_type, self.values)
-
-
-DRAWN = 16_777_259
-"""Most random numbers drawn for one array, as in the model: more repeat them."""
 
 
 def draw_rows(
@@ -107,8 +108,9 @@ def draw_rows(
 ) -> np.ndarray[Any, Any]:
     """Numbers rounded to `dtype`, as `values` says."""
     rows = shape[0]
-    count = min(rows * shape[1], DRAWN)
-    x = np.resize(rng.standard_normal(count, dtype=np.float32), shape)
+    count = min(rows * shape[1], getattr(rng, "most", DRAWN))
+    drawn = rng.standard_normal(count, dtype=np.float32)
+    x = drawn.reshape(shape) if count == rows * shape[1] else np.resize(drawn, shape)
     if values == "shifted":
         x += (rng.choice([-1, 1], (rows, 1)) * rng.integers(SHIFTS // 4, SHIFTS + 1, (rows, 1))).astype(np.float32)
     rounded: np.ndarray[Any, Any] = x.astype(dtype.numpy)

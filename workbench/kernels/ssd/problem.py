@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ... import reference
 from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP32, dtype_of
+from ...model.parts import Axis
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
 from ..shared.group_sizes import group_sizes
 from ..shared.invariants import scales
@@ -115,6 +116,11 @@ class SsdProblem(Problem):
             "h": replace(state, output=True),
         }
 
+    def axes(self) -> tuple[Axis, ...]:
+        of_heads = {"x": 2, "log_a": 2, "y": 2, "h0": 1, "h": 1}
+        heads = Axis("heads", of_heads, self.group, {"b": 2, "c": 2})
+        return heads, Axis("batch", dict.fromkeys(self.arrays(), 0))
+
     def inputs(self) -> Arrays:
         rng, arrays = self.rng(), self.arrays()
         drawn = {
@@ -137,8 +143,9 @@ class SsdProblem(Problem):
     def solved(self, inputs: Arrays, solver: Solver, kind: Any) -> Arrays:
         """y and h of type `kind`, some heads at a time, on several threads. `solver` is called like `reference.ssd`,
         with some heads in the first dimension."""
-        y = np.empty((self.batch, self.length, self.heads, self.headdim), kind)
-        h = np.empty((self.batch, self.heads, self.dstate, self.headdim), kind)
+        x = inputs["x"]
+        y = np.empty((self.batch, self.length, self.heads, self.headdim), kind, like=x)
+        h = np.empty((self.batch, self.heads, self.dstate, self.headdim), kind, like=x)
 
         def solve(batch: int, first: int) -> None:
             heads = np.arange(first, min(first + TOGETHER, self.heads))
@@ -153,7 +160,12 @@ class SsdProblem(Problem):
         return {"y": y, "h": h}
 
     def reference(self, inputs: Arrays) -> Arrays:
-        return self.solved(inputs, reference.ssd, np.float64)
+        if isinstance(inputs["x"], np.ndarray):
+            return self.solved(inputs, reference.ssd, np.float64)
+        x, log_a = (inputs[name].swapaxes(1, 2) for name in ("x", "log_a"))  # on a device, all heads at once
+        b, c = (inputs[name].swapaxes(1, 2).repeat(self.group, axis=1) for name in ("b", "c"))
+        y, h = reference.ssd(x, log_a, b, c, inputs["h0"])
+        return {"y": y.swapaxes(1, 2), "h": h}
 
     def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays:
         dtype = dtype_of(self.dtype)

@@ -15,6 +15,7 @@ from ...model.calls import Call
 from ...model.dtypes import FLOATS, dtype_of
 from ...model.launch import Launch, ceil_div
 from ...model.operation import Operation
+from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
 from ..shared.arguments import common_dtype, contiguous
 from ..shared.libraries import copy_as_long
@@ -43,6 +44,9 @@ class VectorAddProblem(Problem):
             "b": Array((self.n,), dtype),
             "c": Array((self.n,), dtype, output=True),
         }
+
+    def axes(self) -> tuple[Axis, ...]:
+        return (Axis("n", dict.fromkeys(self.arrays(), 0)),)
 
     def reference(self, inputs: Arrays) -> Arrays:
         return {"c": reference.vector_add(inputs["a"], inputs["b"])}
