@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -45,46 +44,6 @@ def test_the_raw_page_of_ncu_is_read(script: ModuleType) -> None:
         },
     ]
     assert script.ncu.parse("==ERROR== something else") == []
-
-
-def test_the_page_shows_both_counts_and_their_difference(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    naive, pattern = (
-        script.Launched("gemm:naive", "8x8x8", "gemm_naive"),
-        script.Launched("pattern", "p", "shared_load_4"),
-    )
-    monkeypatch.setattr(
-        script,
-        "emulated",
-        lambda: iter(
-            [
-                (pattern, Counter({"shared_load_wavefronts": 2, "global_load_requests": 1})),
-                (naive, Counter({"global_load_requests": 990, "global_store_requests": 5})),
-            ]
-        ),
-    )
-    load, store = (f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}" for op in ("ld", "st"))
-    measured = {
-        "ncu": "Version 1",
-        "environment": {"commit": "0123456789abcdef", "date": "2026-01-02T03:04:05Z"},
-        "launches": [vars(pattern), vars(naive)],
-        "groups": {
-            "memory": [{"kernel": "gemm_naive", "metrics": {load: 1000, store: 5}}],
-            "patterns": [
-                {
-                    "kernel": "shared_load_4",
-                    "metrics": {"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld": 3, load: 1},
-                }
-            ],
-        },
-    }
-    page = script.page(measured)
-    assert "| gemm:naive `gemm_naive` 8x8x8 | global load requests | 990 | 1,000 | -1.0 % |" in page
-    assert "| global store requests | 5 | 5 | = |" in page
-    assert "| `shared_load_4` p | shared load wavefronts | 2 | 3 |" in page
-    assert "1 quantities of patterns are the same" in page
-    measured["groups"]["memory"][0]["kernel"] = "gemm_other"  # type: ignore[index]
-    with pytest.raises(ValueError, match="memory"):
-        script.page(measured)
 
 
 def test_every_pattern_lies_in_memory_and_has_a_kernel(script: ModuleType) -> None:

@@ -63,11 +63,6 @@ def test_another_gemm_stage_takes_one_source_and_one_declaration(sources, monkey
     assert result.verdict is Verdict.PASS, result.failure
 
 
-def test_the_page_on_tuning_shows_a_stage_as_it_is_declared():
-    (shown,) = blocks("tuning.md", "python")
-    assert shown in Path(gemm.wgmma.__file__).read_text()
-
-
 def test_an_operation_takes_one_module_one_reference_and_its_source(sources, monkeypatch, tmp_path):
     page = "adding-an-operation.md"
     write(sources, page)
@@ -86,13 +81,6 @@ def test_an_operation_takes_one_module_one_reference_and_its_source(sources, mon
         monkeypatch.undo()
         registry.reload()
         del reference.axpy
-
-
-def test_the_short_form_on_its_page_is_that_of_the_example():
-    short, *_, baseline = blocks("adding-an-operation.md", "python")
-    example = (DOCS.parent / "examples/operations/add_rms_norm/__init__.py").read_text()
-    assert short in example
-    assert baseline in example
 
 
 def test_the_readme_has_performance_only_in_what_it_quotes():
@@ -137,6 +125,7 @@ def test_reasons_written_down_after_a_run_are_on_the_page_of_mutants(mutants_pag
     passed = [mutate.Judged(m, mutate.Outcome.SURVIVED) for m in made]
     old, new = mutate.change_of(made[0])
     entry = f"old = {old[0]!r}\nnew = {new[0]!r}\nreason = 'it is the same'"
+    mutate.explanations_of(made[0].path).parent.mkdir()
     mutate.explanations_of(made[0].path).write_text(f"[[mutant]]\n{entry}\n")
     found = {"specs": ["vector_add:naive"], "limit": None, "seed": 0, **mutate.Report(passed).as_dict()}
     with pytest.MonkeyPatch.context() as patch:
@@ -255,13 +244,3 @@ def test_the_pieces_say_what_does_not_fit_and_which_line_asks_for_it(swiglu, ker
     text = (origin.SOURCES / "include" / "pipeline" / f"{header}.cuh").read_text()
     assert text.splitlines()[int(failed[1]) - 1].lstrip().startswith("static_assert(")
     assert re.search("roles|Pipeline|Frame|consumed", source.splitlines()[int(failed[2]) - 1])
-
-
-@pytest.mark.parametrize("stage", ["multicast", "ping_pong"])
-def test_a_gemm_on_a_frame_takes_less_than_100_lines(stage):
-    (path,) = (origin.SOURCES / "gemm/wgmma").glob(f"[0-9][0-9]_{stage}.cu")
-    code = [line for line in path.read_text().splitlines() if line.strip() and not line.strip().startswith("//")]
-    assert len(code) < 100, (
-        f"{path.name} has {len(code)} lines of code: what every GEMM of the track needs belongs into product.cuh, and "
-        "what every kernel needs into cuda_src/include"
-    )

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import matplotlib.image
 import pytest
 import recorded
 import row_heat_map
@@ -117,29 +116,6 @@ def test_at_the_end_of_its_time_it_saves_what_it_has(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(row_heat_map.pytorch, "version_of", lambda name: "0.8.5")
     monkeypatch.setattr(row_heat_map, "find_spec", lambda name: object())
     assert len(bench.run(file, "scan", seconds=1.5)["cells"]) == 2  # with another library nothing goes on
-
-
-def test_the_page_has_means_the_worst_cells_and_a_map(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    record = Measured(monkeypatch).run(tmp_path / "rows.json", "softmax", "scan")
-    wrong, alone, *_ = (cell for cell in record["cells"] if cell["operation"] == "softmax")
-    wrong["us"], wrong["wrong"] = {"PyTorch": 1.0}, {OURS: "nan"}
-    alone["us"].pop("PyTorch"), alone["us"].pop(LIGER)
-    large = {id(cell): 0.5 for cell in record["cells"] if cell["bytes"] >= row_heat_map.LARGE}
-    *_, last = (cell for cell in record["cells"] if id(cell) in large and cell["operation"] == "scan")
-    last["copy"], large[id(last)] = 1000.0, 1.0  # of as many bytes
-    page = row_heat_map.page(record)
-    cells = sum(p.dtype == "bf16" for p in row_heat_map.cells("softmax"))
-    row = rf"softmax | bf16 | {cells - 2} of {cells} | 1 | 1.50 | 1.50 | 0.50 | 1.50 ("
-    assert row in " ".join(page.replace("|", " | ").split())
-    lines = page.partition("## Slower than the copy")[::2]
-    slow, short = ([" ".join(line.split()) for line in part.splitlines() if "made_up" in line] for part in lines)
-    assert len(short) == sum(share < 0.95 for share in large.values()) and all(" 0.50 |" in line for line in short)
-    assert len(slow) == 6 and all("| scan |" in line and line.endswith("| PyTorch | 0.50 |") for line in slow)
-    assert "off by nan of the norm" in page and "without Liger" in page
-
-    for path in row_heat_map.draw(record, tmp_path):
-        assert f"({path.name})" in page
-        assert matplotlib.image.imread(path).shape[1] == 1600
 
 
 def test_a_cell_has_its_number_and_a_word_where_there_is_none() -> None:

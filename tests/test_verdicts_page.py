@@ -53,17 +53,3 @@ def test_every_look_of_a_wrong_result_is_there(page: str) -> None:
     shown = {*made.LOOKS_RECORDED, *made.plants.LOOKS}
     assert set(verdict_texts.LOOKS) - shown == {"it differs from run to run"}
     assert told.count("\n  > ") == len(shown)
-
-
-def test_ten_messages_say_now_what_they_did_not_say_before(page: str) -> None:
-    parts = re.findall(
-        r"^### \d+\. .+?```text\n(.*?)```.*?```text\n(.*?)```",
-        sections(page)["Ten messages before and after"],
-        re.DOTALL | re.MULTILINE,
-    )
-    keys = [key for key in made.FAULTS if key in made.BEFORE.read_text()]
-    assert len(parts) == len(keys) == 10
-    for key, (before, after) in zip(keys, parts, strict=True):
-        fault = made.FAULTS[key]
-        assert all(re.search(text, after) for text in fault.says), key
-        assert not all(re.search(text, before) for text in fault.says), key

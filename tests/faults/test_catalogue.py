@@ -80,39 +80,6 @@ def test_what_a_tool_reports_becomes_a_few_words_and_its_lines() -> None:
     assert fault_report.found_by_tool({**run, "log": TOOL_OUTPUT}) == ["invalid read (__global__)", "race"]
 
 
-def test_the_page_counts_what_the_record_holds() -> None:
-    fault = {
-        "key": "5-x",
-        "number": 5,
-        "title": "no barrier",
-        "kernel": "gemm:vectorized",
-        "hazard": True,
-        "lines": [[["tile.cuh", 7]]],
-        "verdicts": {"race": 9, "pass": 1},
-        "found": 9,
-        "at_line": 9,
-        "seeds": 10,
-        "why": "the order may hide it",
-    }
-    runs = [
-        {"key": "5-x", "tool": "none", "answer": "wrong", "hung": False, "log": []},
-        {"key": "5-x", "tool": "memcheck", "answer": "wrong", "hung": False, "log": TOOL_OUTPUT[-1:]},
-        {"key": "5-x", "tool": "racecheck", "answer": "", "hung": True, "log": TOOL_OUTPUT[3:]},
-    ]
-    device = {"gpu": "a GPU", "driver": "1", "sanitizer": "2", "seconds": 15, "runs": runs}
-    record = {"environment": {"commit": "0" * 40, "date": "2026-01-01T00:00:00Z"}, "device": device, "faults": [fault]}
-    text = fault_report.page(
-        {**record, "correct": [{"name": "naive", "kernel": "gemm:naive", "clean": 10, "seeds": 10}]}
-    )
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
-    assert ["emulator", "1", "1"] in cells
-    assert ["`memcheck`", "0", "0"] in cells
-    assert ["`racecheck`", "1", "1"] in cells
-    (row,) = [row for row in cells if row[:2] == ["5", "no barrier"]]
-    assert row[3:] == ["race, pass", "yes", "9/10", "wrong", "-", "race, its line, hangs", "not run", "not run"]
-    assert "- 5, no barrier: the order may hide it." in text
-
-
 def test_runs_of_some_faults_replace_those_of_the_same_and_leave_the_others() -> None:
     def device(driver: str, **answers: str) -> dict[str, object]:
         runs = [{"key": key, "tool": "none", "answer": answer} for key, answer in answers.items()]

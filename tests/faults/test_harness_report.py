@@ -8,10 +8,10 @@ from typing import Any
 
 import harness_report
 import pytest
-from harness_report import FAULTS, LOST, RECORD, REPORTS, judge_in_children, judged, page
+from harness_report import FAULTS, LOST, RECORD, REPORTS, judge_in_children, judged
 from planting import MOST_WARP_INSTRUCTIONS, Outcome
 
-from workbench.checks.hazards import ANSWERS, BY_LUCK
+from workbench.checks.hazards import ANSWERS
 from workbench.devices.emulated import EmulatedDevice
 
 
@@ -25,46 +25,6 @@ def test_the_committed_record_has_every_fault_found_in_the_emulator() -> None:
     assert [result["key"] for result in results] == list(FAULTS)
     assert all(result["found"] for result in results)
     assert {fault.number for fault in FAULTS.values()} == set(range(1, 60))
-
-
-def of_device(*results: tuple[str, str, bool, str]) -> dict[str, Any]:
-    """The record of a device on which these came out: key, verdict, found and message."""
-    return {
-        "environment": {"commit": "0" * 40, "date": "2026-01-01T00:00:00Z"},
-        "device": {"name": "a GPU", "driver": "1"},
-        "results": [dict(zip(("key", "verdict", "found", "message"), r, strict=True)) for r in results],
-    }
-
-
-def test_a_row_says_what_each_device_said() -> None:
-    emulator = of_device(
-        ("5-no-barrier-after-reads", "race", True, "a.cu:7: race: `x_y` | x_y\nmore"),
-        ("26-zeros-exact", "mismatch", True, "all are wrong\nlooks like: all zeros"),
-        ("43-once", "not timed", True, "by the clock"),
-    )
-    gpu = of_device(
-        ("5-no-barrier-after-reads", "race", True, f"{BY_LUCK}a.cu:7: race"),
-        ("26-zeros-exact", "launch_error", False, "refused"),
-        ("36-cleared-while-added", "race", True, f"b.cu:3: race\n{ANSWERS}not_deterministic: 2 of 9 elements"),
-        ("43-once", "not timed", True, "on the GPU"),
-    )
-    text = page({"emulator": emulator, "cuda": gpu})
-    rows = [[c.strip() for c in line.replace("\\|", "!").split("|")[1:-1]] for line in text.splitlines() if "|" in line]
-    cells = {fault.title: row[3:] for row in rows for fault in FAULTS.values() if row[1:2] == [fault.title]}
-    titles = [
-        FAULTS[key].title
-        for key in ("5-no-barrier-after-reads", "26-zeros-exact", "36-cleared-while-added", "43-once", "44-drift")
-    ]
-    assert [cells[title] for title in titles] == [
-        ["race", "right answers; in the emulator: race", "a.cu:7: race: `x_y` ! x\\_y"],
-        ["mismatch", "launch error, **not for its reason**", "all are wrong; looks like: all zeros"],
-        ["not run", "not deterministic; in the emulator: race", ""],
-        ["not timed (by a clock)", "not timed", "on the GPU"],
-        ["not run (by a clock)", "not run", ""],
-    ]
-    assert f"3 of {len(FAULTS)} found" in text
-    assert f"3 of {len(FAULTS)} found, 1 of them behind right answers" in text
-    assert "- Right answers on the GPU" in text
 
 
 def test_a_fault_that_takes_its_process_down_costs_no_other() -> None:
