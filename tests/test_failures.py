@@ -21,7 +21,7 @@ from workbench.model.results import Failure, Verdict, Verification
 from workbench.model.stage import Stage
 from workbench.records import versions
 from workbench.records.versions import failure_id
-from workbench.run import api, memory
+from workbench.run import api, verifier
 
 SPEC = "vector_add:naive"
 FAILED = "n=6,dtype=fp32,tier=exact,seed=0"
@@ -129,14 +129,14 @@ def test_what_is_no_failure_of_a_problem_is_not_kept(
 ) -> None:
     failing = Verification(verdict, 0, failure=Failure(verdict, "n=1", "it fails", ""))
     monkeypatch.setattr(harness, "verify", lambda *_, **__: failing)
-    memory.verify(stage(), device)
+    verifier.verify(stage(), device)
     assert versions.every_failure() == []
 
 
 def test_a_string_in_the_place_of_the_source_is_another_kernel(device: NumpyDevice) -> None:
     device.wrong_after = 5
     other = stage().with_code('extern "C" __global__ void vector_add_naive(float*) {}\n')
-    assert memory.verify(other, device, examples=4).verdict is Verdict.MISMATCH
+    assert verifier.verify(other, device, examples=4).verdict is Verdict.MISMATCH
     assert versions.every_failure() == []
 
 
@@ -153,8 +153,8 @@ def test_large_problems_of_a_gpu_are_not_for_the_emulator(device: NumpyDevice) -
     remember("n=4000000,dtype=fp32,tier=exact,seed=0", "cuda")
     remember("n=7,dtype=fp32,tier=exact,seed=0", "cuda")
     remember("n=30000,dtype=fp32,tier=exact,seed=0", "emulator")
-    assert [p.n for p in memory.failed_before(stage(), device)] == [30000, 7]
-    assert [p.n for p in memory.failed_before(stage(), NumpyDevice("cuda"))] == [30000, 7, 4000000]
+    assert [p.n for p in verifier.failed_before(stage(), device)] == [30000, 7]
+    assert [p.n for p in verifier.failed_before(stage(), NumpyDevice("cuda"))] == [30000, 7, 4000000]
 
 
 def test_a_record_does_not_depend_on_what_is_remembered(device: NumpyDevice) -> None:
@@ -168,7 +168,7 @@ def test_a_problem_that_the_operation_no_longer_has_is_passed_over(
 ) -> None:
     remember("n=7,order=5")
     remember("n=8,dtype=fp32,tier=exact,seed=0")
-    assert [p.n for p in memory.failed_before(stage(), device)] == [8]
+    assert [p.n for p in verifier.failed_before(stage(), device)] == [8]
     narrow = dataclasses.replace(stage(), accepts=lambda p: "too long" if p.n > 4 else None)
     seen = tried(monkeypatch)
     problem = VectorAddProblem(n=8, tier=Tier.EXACT)

@@ -19,7 +19,7 @@ from workbench.model.launch import Launch
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
 from workbench.model.tensor_map import Im2col, TensorMap
-from workbench.sandbox import plain, stubs
+from workbench.sandbox import child, plain
 
 ARRAYS = {"x": Array((4,), FP32), "y": Array((4,), FP32, output=True)}
 
@@ -133,8 +133,8 @@ def test_what_a_module_of_stages_has_is_told_to_be_elsewhere(tmp_path: Path, mon
     for name in ("__init__", "stages/__init__", "stages/one"):
         (tmp_path / f"stubbed/{name}.py").write_text("raise SystemExit\n" if "stages" in name else "")
     monkeypatch.syspath_prepend(tmp_path)
-    stubs.install(["stubbed"])
+    child.install(["stubbed"])
 
-    assert isinstance(importlib.import_module("stubbed.stages.one"), stubs.Stub)
+    assert isinstance(importlib.import_module("stubbed.stages.one"), child.Stub)
     with pytest.raises(ImportError, match="move what an operation and stages share into the module of the operation"):
         from stubbed.stages.one import launch  # noqa: F401

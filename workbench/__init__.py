@@ -10,8 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .catalogue.project import BadProject
-    from .catalogue.registry import UnknownSpec, operations
+    from .catalogue.registry import BadProject, UnknownSpec, operations
     from .devices import DeviceUnavailable
     from .judge.bounds import aligned_magnitudes, dot_products
     from .measure.baselines.on_cpu import baseline_error
@@ -42,8 +41,7 @@ _WHERE = {
     "model.short": ("simple_operation",),
     "model.stage": ("Stage",),
     "model.operation": ("Operation",),
-    "catalogue.project": ("BadProject",),
-    "catalogue.registry": ("UnknownSpec", "operations"),
+    "catalogue.registry": ("BadProject", "UnknownSpec", "operations"),
 }
 
 __all__ = [

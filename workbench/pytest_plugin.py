@@ -48,7 +48,7 @@ class StageUnderTest:
         supported."""
         from .model.results import Verdict
         from .report.evidence import explain, failed
-        from .run.memory import verify
+        from .run.verifier import verify
 
         outcome = verify(self.stage, self.device, examples=self.examples, seed=self.seed, problems=problems)
         if failed(outcome):
@@ -100,7 +100,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if FIXTURE not in metafunc.fixturenames:
         return
     from .catalogue import registry
-    from .catalogue.project import BadProject
+    from .catalogue.registry import BadProject
 
     config = metafunc.config
     marker = metafunc.definition.get_closest_marker(MARKER)

@@ -14,8 +14,7 @@ from workbench.emulator import (
     launch,
     load,
 )
-from workbench.emulator.architectures import missing
-from workbench.emulator.device_limits import limits_of
+from workbench.emulator.architectures import limits_of, missing
 
 # the first architecture that ptxas takes them for
 SINCE = {

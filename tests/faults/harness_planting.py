@@ -14,7 +14,7 @@ from workbench.devices import Device
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
 from workbench.report.evidence import explain
-from workbench.run import memory
+from workbench.run import verifier
 
 EXAMPLES = 12
 """Random problems of a fault that has no problem of its own."""
@@ -42,7 +42,7 @@ class Verified:
         return self.restage(planted_stage(self.spec, *self.changes))
 
     def __call__(self, device: Device) -> Outcome:
-        result = memory.verify(self.stage, device, remembers=False, examples=EXAMPLES, seed=0, problem=self.problem)
+        result = verifier.verify(self.stage, device, remembers=False, examples=EXAMPLES, seed=0, problem=self.problem)
         if result.failure is None:
             return Outcome(result.verdict)
         _, problem, *evidence = explain(self.spec, result).splitlines()

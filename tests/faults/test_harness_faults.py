@@ -31,7 +31,7 @@ from workbench.model.launch import Launch
 from workbench.model.problem import Tier
 from workbench.model.results import Conditions, Measurement, Verdict, Verification
 from workbench.model.stage import Stage
-from workbench.run import memory
+from workbench.run import verifier
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_37_the_last_bit_depends_on_where_the_arrays_lie(emulator: Device) -> No
 
 
 def verify(stage: Stage[Any], device: Device) -> Verification:
-    return memory.verify(stage, device, remembers=False, examples=12, seed=0)
+    return verifier.verify(stage, device, remembers=False, examples=12, seed=0)
 
 
 # stages that reach for what judges them

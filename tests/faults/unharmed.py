@@ -31,7 +31,7 @@ from workbench.model import compact
 from workbench.model.results import Measurement
 from workbench.model.stage import Stage
 from workbench.records import environment
-from workbench.run import memory
+from workbench.run import verifier
 
 RECORD = Path(__file__).parents[2] / "reports/faults.json"
 EXAMPLES = 5
@@ -54,7 +54,7 @@ def neighbours() -> Record:
         for stage in stages:
             if beside:
                 started = time.monotonic()
-                verdict = memory.verify(hangs, device, examples=EXAMPLES, seed=0, remembers=False).verdict
+                verdict = verifier.verify(hangs, device, examples=EXAMPLES, seed=0, remembers=False).verdict
                 record["hangs"].append({"verdict": str(verdict), "seconds": round(time.monotonic() - started, 1)})
             seen.setdefault((stage.spec, beside), []).append(_fared(stage, device))
     for stage in stages:
@@ -68,7 +68,7 @@ def neighbours() -> Record:
 
 def _fared(stage: Stage[Any], device: Device) -> tuple[str, float]:
     """The verdict of a stage, and its cold median in microseconds on the first problem of the suite."""
-    verdict = memory.verify(stage, device, examples=EXAMPLES, seed=0, remembers=False).verdict
+    verdict = verifier.verify(stage, device, examples=EXAMPLES, seed=0, remembers=False).verdict
     problem = registry.operations()[stage.operation].suite[0]
     effort = dataclasses.replace(timing.Effort(), seconds=SECONDS, sustained_seconds=SECONDS)
     measured = timing.bench(stage, device, problem, effort)

@@ -11,9 +11,11 @@ import importlib
 import importlib.machinery
 import os
 import pkgutil
+import re
 import signal
 import sys
 import threading
+import tomllib
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,10 +30,111 @@ from ..model.errors import WrongUsage, hint
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN, BadOperation, BadStage, declares, trouble
 from ..model.stage import Place, Stage
-from ..sandbox import stubs
+from ..sandbox import child
 from ..sandbox.host import Host, Remote, StageModule, declare
 from ..toolchain.compiling import limit
-from .project import BadProject, Project, find
+
+# ----------------------------------------------------------------------------- the project around the working directory
+
+FILE = "pyproject.toml"
+
+KEYS = {"kernels": "a list of modules", "cuda": "a folder", "reports": "a folder"}
+"""What `[tool.workbench]` may hold."""
+
+
+MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+class BadProject(WrongUsage, ValueError):
+    """The table `[tool.workbench]`, or a module that it names, cannot be used; the message says what is wrong."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """`[tool.workbench]` of one `pyproject.toml`.
+
+    `kernels` are importable modules, from `root` or `root/src`; a package stands for all modules in it, and none means
+    that the project has no kernels of its own. `cuda` is the folder of the CUDA sources, None where each module has
+    them beside itself.
+    """
+
+    root: Path
+    name: str
+    kernels: tuple[str, ...]
+    cuda: Path | None
+    reports: Path
+
+
+def find(start: Path | None = None) -> Project | None:
+    """The nearest project from `start` (default: the working directory) upwards that has a `[tool.workbench]`.
+
+    Raises BadProject.
+    """
+    start = start or Path.cwd()
+    for folder in (start, *start.parents):
+        path = folder / FILE
+        if path.is_file() and (project := _read(path)):
+            return project
+    return None
+
+
+def reports(start: Path | None = None) -> Path:
+    """Where reports go by default: in the project, else in the working directory. A relative path where it can be."""
+    try:
+        project = find(start)
+    except BadProject:
+        project = None
+    if project is None:
+        return Path("reports")
+    here = Path.cwd()
+    return project.reports.relative_to(here) if project.reports.is_relative_to(here) else project.reports
+
+
+def _read(path: Path) -> Project | None:
+    text = path.read_text(errors="replace")
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        if "tool.workbench" not in text:
+            return None
+        raise BadProject(f"{path} is not TOML: {error}") from None
+    tools = data.get("tool", {})
+    if not isinstance(tools, dict) or "workbench" not in tools:
+        return None
+    section, root = tools["workbench"], path.parent
+    _check(path, section)
+    return Project(
+        root,
+        str(data.get("project", {}).get("name", root.name)),
+        tuple(section["kernels"]),
+        root / section["cuda"] if "cuda" in section else None,
+        root / section.get("reports", "reports"),
+    )
+
+
+def _check(path: Path, section: Any) -> None:
+    where = f"[tool.workbench] of {path}"
+    if not isinstance(section, dict):
+        raise BadProject(f"{where} is {section!r}; it has to be a table")
+    for key, value in section.items():
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(KEYS)}"
+            raise BadProject(f"{where} has {key!r}; {hint}")
+        right = isinstance(value, str) if key != "kernels" else _is_names(value)
+        if not right:
+            raise BadProject(f"{where}: {key} is {value!r}; it has to be {KEYS[key]}")
+    if "kernels" not in section:
+        raise BadProject(f'{where} lacks the modules of the kernels, for example: kernels = ["kernels"]')
+    if "cuda" in section and not (path.parent / section["cuda"]).is_dir():
+        raise BadProject(f"{where}: there is no folder {path.parent / section['cuda']}, which cuda names")
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) and MODULE.fullmatch(v) for v in value)
+
+
+# ------------------------------------------------------------------------------------------------ operations and stages
 
 SECONDS, DEFAULT_SECONDS = "WORKBENCH_IMPORT_SECONDS", 120.0
 """Environment variable for the longest that a module of kernels may take to be imported, and what holds without it."""
@@ -166,7 +269,7 @@ def _in_a_file(function: Any) -> bool:
 def _declare(withheld: list[str], operations: dict[str, Operation[Any]], homes: dict[str, str]) -> dict[str, str]:
     """Declare the stages of modules that are imported in processes of their own; what is wrong with them."""
     broken = {}
-    place = {name: number for number, name in enumerate(stubs.met)}
+    place = {name: number for number, name in enumerate(child.met)}
     for operation in operations.values() if withheld else ():
         operation.stages[:] = [s for s in operation.stages if not isinstance(s.plan_for, Remote)]
     for name in sorted(withheld, key=lambda name: place.get(name, len(place))):
@@ -231,9 +334,9 @@ def _modules(origin: _Origin, troubles: list[str], withheld: list[str]) -> Itera
     names = list(origin.modules)
     ours = origin.label == BUILT_IN
     if not ours:
-        stubs.install(names)
+        child.install(names)
     for name in names:
-        if not ours and stubs.is_stages(name):
+        if not ours and child.is_stages(name):
             withheld.append(name)
         try:
             module = imported(name)
@@ -245,7 +348,7 @@ def _modules(origin: _Origin, troubles: list[str], withheld: list[str]) -> Itera
         if other := _another(origin, name.partition(".")[0]):
             troubles.append(other)
             continue
-        if not isinstance(module, stubs.Stub):
+        if not isinstance(module, child.Stub):
             yield module
         names += [f"{name}.{m.name}" for m in pkgutil.iter_modules(_folders(module)) if _wanted(m.name)]
 
@@ -408,6 +511,6 @@ def _hint(spec: str, every: Sequence[Stage[Any]], found: Loaded) -> str:
 
 def _lacking(found: Loaded, operation: str) -> list[str]:
     """What is wrong with the modules of stages beside an operation, some of whose stages are not there then."""
-    package = found.modules[operation].__name__.rpartition(f".{stubs.STAGES}")[0] or found.modules[operation].__name__
+    package = found.modules[operation].__name__.rpartition(f".{child.STAGES}")[0] or found.modules[operation].__name__
     inside = (package, package.rpartition(".")[0]) if not hasattr(found.modules[operation], "__path__") else (package,)
     return [why for name, why in found.broken.items() if any(p and name.startswith(f"{p}.") for p in inside)]

@@ -17,8 +17,7 @@ from ..report import history_page
 from ..report.changes import StatisticsUnavailable
 from . import documents
 from .console import OUTCOMES, console, notice, table
-from .options import ResultFile, options, specs_argument
-from .problems import problems_of
+from .options import ResultFile, options, problems_of, specs_argument
 
 
 @click.command()

@@ -16,8 +16,7 @@ from ..toolchain import disassembly, occupancy
 from ..toolchain.compiler import compile_stage
 from . import documents
 from .console import Fitting, console, notice, table
-from .options import options, specs_argument
-from .problems import problems_of
+from .options import options, problems_of, specs_argument
 
 
 @click.command()

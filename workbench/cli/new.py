@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..catalogue import project, registry
+from ..catalogue import registry
 from ..checks.mutate import code_of
 from ..model.errors import WrongUsage, hint
 from ..model.operation import Operation
@@ -108,7 +108,7 @@ def write_operation(name: str, files: Mapping[str, str], short: bool = False) ->
     Returns what was written, with what is to be done for the operation to be found, its folder, and that of its
     sources. Raises CannotMake, BadProject.
     """
-    found = project.find()
+    found = registry.find()
     made = Made(found.root if found else Path.cwd())
     home, package = _package(made.root, found)
     folder, cuda = home, found.cuda if found and found.cuda else home
@@ -119,13 +119,13 @@ def write_operation(name: str, files: Mapping[str, str], short: bool = False) ->
         targets[folder / "stages.py"] = files["stages.py"].replace(f'source="{name}/', 'source="')
     if package and not (home / "__init__.py").exists():
         targets[home / "__init__.py"] = '"""One folder an operation."""\n'
-    if not found and (made.root / project.FILE).exists():
+    if not found and (made.root / registry.FILE).exists():
         lines = PROJECT.replace("\n", "\n    ").rstrip()
-        made.next.append(f"add to {project.FILE}, so that it is found:\n    {lines}")
+        made.next.append(f"add to {registry.FILE}, so that it is found:\n    {lines}")
     elif not found:
-        targets[made.root / project.FILE] = PROJECT
+        targets[made.root / registry.FILE] = PROJECT
     elif not package:
-        made.next.append(f"add {name!r} to kernels in {project.FILE}, so that it is found")
+        made.next.append(f"add {name!r} to kernels in {registry.FILE}, so that it is found")
     _write(targets, made)
     return made, folder, cuda
 
@@ -148,7 +148,7 @@ def stage(spec: str, previous: str) -> Made:
     if any(s.name == name for s in ladder.stages):
         raise CannotMake(f"{operation_name} has a stage {name!r} already")
     module = _module_of(before)
-    found = project.find()
+    found = registry.find()
     made = Made(found.root if found else Path.cwd())
     if not module.resolve().is_relative_to(made.root.resolve()):
         whose = "the workbench's" if ladder.origin == BUILT_IN else f"{ladder.origin}'s"
@@ -196,7 +196,7 @@ def check_name(name: str, what: str) -> None:
         )
 
 
-def _package(root: Path, found: project.Project | None) -> tuple[Path, bool]:
+def _package(root: Path, found: registry.Project | None) -> tuple[Path, bool]:
     """The folder in which the folders of operations are, and whether all in it are found: in a package they are."""
     if found is None:
         return root / PACKAGE, True

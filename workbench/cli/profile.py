@@ -12,8 +12,7 @@ from ..inspect import trace as tracing
 from ..model.errors import WrongUsage
 from ..report import judged
 from . import documents
-from .options import OutputFile, options, trace_options
-from .problems import one_stage
+from .options import OutputFile, one_stage, options, trace_options
 from .sessions import opened
 
 

@@ -224,7 +224,8 @@ def show(run: Run, as_json: bool, overview: Fitting | None = None) -> None:
         documents.result(dataclasses.asdict(run), of_run(run))
         return
     show_verification(run, overview)
-    show_timing(run, {name: o.metric for name, o in registry.operations().items()})
+    if run.peers or run.host or any(s.measurements or s.untimed for s in run.stages):
+        show_timing(run, {name: o.metric for name, o in registry.operations().items()})
 
 
 def show_verification(run: Run, overview: Fitting | None = None) -> None:

@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from ..catalogue import registry
-from ..catalogue.project import BadProject
+from ..catalogue.registry import BadProject
 from ..model.operation import Operation
 from ..model.stage import Stage
 from . import documents, new, tasks

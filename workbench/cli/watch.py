@@ -8,8 +8,7 @@ import click
 
 from ..run import watch as watching
 from . import documents
-from .options import options
-from .problems import one_stage
+from .options import one_stage, options
 
 
 @click.command()

@@ -25,9 +25,8 @@ if find_spec(f"{__name__}._engine") is None:
         name=f"{__name__}._engine",
     )
 
-from .architectures import ARCHITECTURES, ArchitectureError
+from .architectures import ARCHITECTURES, H200, ArchitectureError, DeviceLimits
 from .decode import UnsupportedInstruction
-from .device_limits import H200, DeviceLimits
 from .execution import Checks, execute
 from .fault import KernelFault
 from .findings import Finding, FindingKind, Severity

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from . import _engine
+from .architectures import H200, DeviceLimits, limits_of
 from .context import LaunchContext
-from .device_limits import H200, DeviceLimits, limits_of
 from .explain import explain
 from .fault import KernelFault
 from .findings import Finding, FindingKind, Severity
@@ -34,12 +34,12 @@ from .launch_checks import (
     whole_number,
 )
 from .memory import ELEMENT_TYPES, Memory, TensorMap
-from .program import Entry
+from .program import Entry, line_numbers
 from .ptx import SourceLocation
 from .severity import CAUSES, kind_of, severity_of
 from .source_lines import is_of_cuda, text_of
 from .statistics import Statistics
-from .trace import Timeline, Traced, line_numbers
+from .trace import Timeline, Traced
 
 __all__ = ["Checks", "Rules", "Suppression", "execute", "printed_text"]
 

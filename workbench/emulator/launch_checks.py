@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _engine, ptx
-from .device_limits import H200, DeviceLimits, limits_of
+from .architectures import H200, DeviceLimits, limits_of
 from .memory import Allocation, Memory, TensorMap, tensor_bytes
 from .program import Entry, Signature
 from .table import CELL, Constant

@@ -18,7 +18,7 @@ from .memory import Allocation, Memory
 from .source_lines import asm_at_its_first_line
 from .table import DecodedEntry
 
-__all__ = ["Entries", "Entry", "Program", "Signature"]
+__all__ = ["Entries", "Entry", "Program", "Signature", "kernel_line", "line_numbers"]
 
 _MOST_VARIABLE_BYTES = 1 << 30
 
@@ -349,3 +349,18 @@ def _triple(numbers: tuple[int, ...] | None) -> tuple[int, int, int] | None:
 
 def _align(value: int, align: int) -> int:
     return -(-value // align) * align
+
+
+def line_numbers(entry: Entry) -> list[int]:
+    """A number for each row of an entry, the same for rows that come from one line of the kernel's own file."""
+    numbers: dict[tuple[str, int], int] = {}
+    return [
+        numbers.setdefault((place.file, place.line), len(numbers))
+        for place in (kernel_line(entry.instructions[int(index)]) for index in entry.decoded.instructions)
+    ]
+
+
+def kernel_line(instruction: ptx.Instruction) -> ptx.SourceLocation:
+    """Where an instruction stands in the kernel's own file: what headers make of it is the calling line's."""
+    places = (instruction.location, *instruction.location.inlined_at)
+    return next(place for place in places if place.file == places[-1].file)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _engine, ptx
-from .program import Entry
+from .program import Entry, kernel_line
 from .source_lines import source_line
 
-__all__ = ["MOST_EVENTS", "Timeline", "Traced", "chrome_trace", "line_numbers"]
+__all__ = ["MOST_EVENTS", "Timeline", "Traced", "chrome_trace"]
 
 MOST_EVENTS = 200_000
 """Of a timeline, unless another number is asked for: some 40 MB of JSON."""
@@ -53,21 +53,6 @@ class Timeline:
     seed: int
     events: list[tuple[int, int, int, int, int, int, int, int, int, int, int]]
     cut: bool
-
-
-def line_numbers(entry: Entry) -> list[int]:
-    """A number for each row of an entry, the same for rows that come from one line of the kernel's own file."""
-    numbers: dict[tuple[str, int], int] = {}
-    return [
-        numbers.setdefault((place.file, place.line), len(numbers))
-        for place in (_kernel_line(entry.instructions[int(index)]) for index in entry.decoded.instructions)
-    ]
-
-
-def _kernel_line(instruction: ptx.Instruction) -> ptx.SourceLocation:
-    """Where an instruction stands in the kernel's own file: what headers make of it is the calling line's."""
-    places = (instruction.location, *instruction.location.inlined_at)
-    return next(place for place in places if place.file == places[-1].file)
 
 
 def chrome_trace(timelines: Sequence[Timeline], title: str = "") -> Json:
@@ -169,7 +154,7 @@ class _Writer:
 
     def location(self, pc: int) -> ptx.SourceLocation:
         entry = self.timeline.entry
-        return _kernel_line(entry.instructions[int(entry.decoded.instructions[pc])])
+        return kernel_line(entry.instructions[int(entry.decoded.instructions[pc])])
 
     def text(self, pc: int) -> str:
         location = self.location(pc)

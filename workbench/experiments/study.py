@@ -15,7 +15,7 @@ from ..model.results import Measurement, Verdict
 from ..model.stage import Stage
 from ..records import environment
 from ..report.evidence import failed
-from ..run import memory
+from ..run import verifier
 from ..run.verifier import publish, published
 from ..toolchain import occupancy
 from ..toolchain.compiler import compile_stage
@@ -40,7 +40,7 @@ def study(
         stage, counted, timed = experiment.at(declared, value)
         # what is counted is verified, too, whatever random problems there are
         stage = dataclasses.replace(stage, edge_cases=(counted,))
-        verification = memory.verify(stage, device, remembers=False, examples=examples, seed=seed)
+        verification = verifier.verify(stage, device, remembers=False, examples=examples, seed=seed)
         if verification.failure:
             publish(stage, verification.failure)
             verification.failure.replay = f"workbench experiment {experiment.name} --device {device.name}"

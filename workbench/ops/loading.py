@@ -14,7 +14,7 @@ from ..model.operation import Operation
 from ..model.origin import BUILT_IN
 from ..model.results import Run
 from ..model.stage import Stage
-from ..run import memory
+from ..run import verifier
 from .dispatch import Operators
 from .inferred import function_of
 
@@ -62,7 +62,7 @@ def usable(name: str, stage: str | None, unverified: bool) -> tuple[Operation[An
 def _verified(spec: str, stages: Sequence[Stage[Any]]) -> list[Stage[Any]]:
     """The stages that have passed as they are now: those without times as they stand in the ladder, then the others,
     the fastest last. Raises Unverified."""
-    found = [(stage, runs) for stage in stages if (runs := memory.passes(stage))]
+    found = [(stage, runs) for stage in stages if (runs := verifier.passes(stage))]
     if not found:
         names = ", ".join(stage.spec for stage in stages)
         raise Unverified(

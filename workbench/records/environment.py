@@ -19,7 +19,7 @@ from types import ModuleType
 import threadpoolctl
 
 from ..catalogue import registry
-from ..catalogue.project import Project
+from ..catalogue.registry import Project
 from ..model.origin import SOURCES, file_of
 from ..model.results import Environment
 from ..toolchain.compiler import CompilerUnavailable, nvrtc_version

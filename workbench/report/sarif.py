@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..catalogue.project import BadProject, find
+from ..catalogue.registry import BadProject, find
 from ..model.results import Hazard, Verdict
 from .judged import Judged
 from .meanings import VERDICTS

@@ -18,7 +18,7 @@ class Interrupted:
 
     def __init__(self, earlier: list[Run], run: Run) -> None:
         self._run = run
-        self._stages = {(s.operation, s.stage): (s, old) for s, old in store.current(earlier)}
+        self._stages = {(s.operation, s.stage): (s, old) for s, old in (store.current(earlier) if earlier else ())}
         self._peers = [peer for old in earlier for peer in old.peers]
         self._host = [timing for old in earlier for timing in old.host]
         self.taken_over = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..model.stage import Stage
 from ..records import environment, versions
 from ..report.evidence import passed
 from ..toolchain.compiler import source_digest, source_of
-from . import memory
+from . import verifier
 from .interrupted import Interrupted
 from .request import Asked, Listener
 from .timer import Timer
@@ -34,14 +35,17 @@ class Session(Asked):
             earlier = [old for old in earlier if old.seed == self.seed]
         self._interrupted = Interrupted(earlier, self.run)
         self._verifier = Verifier(self, self.run, self._interrupted)
-        self._timer = Timer(self, self.run, self._interrupted, self._save)
         self.kept: versions.Version | None = None
         """The version of the last stage that passed, where it was kept."""
+
+    @cached_property
+    def _timer(self) -> Timer:
+        return Timer(self, self.run, self._interrupted, self._save)
 
     @property
     def trouble(self) -> dict[str, str]:
         """Stages that passed and could not be timed on a problem that they support, with the reason."""
-        return self._timer.trouble
+        return self._timer.trouble if "_timer" in vars(self) else {}
 
     @property
     def taken_over(self) -> int:
@@ -137,7 +141,7 @@ class Session(Asked):
 
     def _keep(self, stage: Stage[Any], before: versions.Snapshot | None, result: StageResult) -> None:
         if before and result.verification.verdict is Verdict.PASS:
-            self.kept = memory.keep(stage, before, result, self.run)
+            self.kept = verifier.keep(stage, before, result, self.run)
 
     def _save(self, unfinished: StageResult | None = None) -> None:
         if self.folder:

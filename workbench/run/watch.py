@@ -46,7 +46,7 @@ from ..toolchain.compiler import (
     source_of,
     with_headers,
 )
-from . import memory
+from . import verifier
 from .session import Session
 
 FIRST, FIRST_DRAWN, FIRST_VARIANTS = 10, 14, 2
@@ -240,7 +240,7 @@ def run(job: Job, device: Device, send: Callable[[Event | _Files], None]) -> Non
     except OSError as error:
         send(Trouble(f"cannot read the source {source_of(stage)}: {error.strerror or error}"))
         return
-    outcome = memory.verify(stage, device, problems=problems, seed=job.seed)
+    outcome = verifier.verify(stage, device, problems=problems, seed=job.seed)
     send(First(stage.spec, outcome, time.monotonic() - started))
     if outcome.verdict is not Verdict.PASS:
         return

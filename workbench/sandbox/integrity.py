@@ -32,7 +32,6 @@ MODULES = (
     "records.versions",
     "run.budget",
     "run.interrupted",
-    "run.memory",
     "run.request",
     "run.session",
     "run.timer",

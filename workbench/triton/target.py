@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..emulator import DeviceLimits
-from ..emulator.device_limits import DEVICES
+from ..emulator.architectures import DEVICES
 from ..model.errors import WrongUsage
 
 __all__ = ["Driver", "Target", "registers_of_cubin", "target_of"]
