@@ -166,7 +166,7 @@ MISTAKES: dict[str, tuple[Callable[[], Mistake], GemmProblem, str]] = {
     "terms dropped": (lambda: last_terms_dropped, WIDE, "terms of the sum are dropped: 48 to 49 of k = 0 to 49"),
     "term twice": (lambda: middle_term_twice, SQUARE, "terms of the sum are counted twice: 20 of k = 0 to 49"),
     "half accumulator": (lambda: half_accumulator, WIDE, "precision is lost"),
-    "stale": (stale, WIDE, "stale"),
+    "stale": (stale, WIDE, "it does not depend on the inputs"),
     "unstable": (unstable, WIDE, "it differs from run to run"),
     "scattered": (lambda: scattered, WIDE, "no pattern that is known"),
 }

@@ -28,7 +28,10 @@ LOOKS: dict[str, tuple[str, str]] = {
         "Subtract the maximum before exponentials; keep sums and squares in fp32.",
     ),
     "all zeros": ("No computed value reaches the output.", "Check the store and the loop's bounds."),
-    "stale": ("Other inputs give the same output.", "Look for work that is done only once, or cached by shape."),
+    "stale": (
+        "Other inputs give the same output.",
+        "Look for an input that is not read, and for work that is done only once, or cached by shape.",
+    ),
     "outputs swapped, the wrong output": (
         "An output holds the values of another output.",
         "Compare the order of the arguments with the kernel's parameters.",

@@ -44,5 +44,5 @@ def stale(e: Evidence) -> str | None:
     if np.array_equal(other.expected[e.name].reshape(e.got.shape), e.expected):
         return None
     if np.array_equal(e.output(other), e.got, equal_nan=True):
-        return "stale: other inputs of the same shape give the same output"
+        return "it does not depend on the inputs: others of the same shape give the same output"
     return None
