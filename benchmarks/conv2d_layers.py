@@ -11,7 +11,6 @@ in every bench, and its answer is compared with NumPy's again afterwards.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,17 +140,6 @@ def problems(only: list[str]) -> Iterator[Product]:
         yield from (("conv2d", timed) for timed in CONV2D.suite)
 
 
-def means(rows: list[dict[str, Any]], what: str) -> list[str]:
-    """The line of the means of what was measured, if anything was."""
-    found = compared(rows, "cuDNN")
-    if not found.cold:
-        return []
-    cold, sustained = (statistics.geometric_mean(ratios) for ratios in (found.cold, found.sustained))
-    lowest = min(found.cold)
-    over = f"Geometric mean over {len(found.cold)} {what}"
-    return [f"{over}: {cold:.3f} cold, {sustained:.3f} sustained. Lowest: {lowest:.3f} cold.\n"]
-
-
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
     suite = {str(timed): timed for timed in CONV2D.suite}
@@ -168,15 +156,17 @@ def page(record: dict[str, Any]) -> str:
         recorded.made_on(record),
     ]
     if drawn:
-        parts += [compared(drawn, "cuDNN").table, *means(drawn, "layers")]
+        found = compared(drawn, "cuDNN")
+        parts += [found.table, *found.means("layers")]
     if timed:
+        found = compared(timed, "cuDNN")
         parts += [
             "## The timed problems\n",
             "Those of `workbench bench conv2d`, all of them.\n",
-            compared(timed, "cuDNN").table,
-            *means(timed, "problems"),
-            *means(dense, "dense problems"),
-            *means(depthwise, "depthwise problems"),
+            found.table,
+            *found.means("problems"),
+            *compared(dense, "cuDNN").means("dense problems"),
+            *compared(depthwise, "cuDNN").means("depthwise problems"),
         ]
     return "\n".join(parts)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import recorded
+from pandas import DataFrame
 from tabulate import tabulate
 
 from workbench import ops
@@ -26,7 +27,7 @@ from workbench.model.arrays import Arrays
 from workbench.model.problem import Problem
 from workbench.model.results import Conditions
 from workbench.model.stage import Stage
-from workbench.report import derived
+from workbench.report import derived, frame
 from workbench.toolchain.compiler import compile_stage
 
 RECORD = Path(__file__).parents[1] / "reports/gemm-limits.json.gz"
@@ -153,7 +154,7 @@ def spread(values: list[float], unit: str) -> str:
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
 
 
-def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float]) -> str:
+def reading(record: dict[str, Any], times: DataFrame) -> str:
     """What the tables say, in words: of problems whose clock power holds back, and of the others."""
     counted: dict[tuple[str, str, str], list[float]] = {}
     for (problem, data), row in zip(launches(record), counted_launches(record), strict=False):
@@ -167,8 +168,8 @@ def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float]) 
         return spread([value for p in problems for value in counted[p, data, f"{name}, {unit}"]], unit)
 
     def shorter(problems: list[str]) -> str:
-        shares = [1 - medians[p, name, "zero"] / medians[p, name, "random"] for p, name, _ in medians if p in problems]
-        return f"{100 * min(shares):.0f} to {100 * max(shares):.0f} % shorter"
+        shares = (1 - times.zero / times.random)[problems]
+        return f"{100 * shares.min():.0f} to {100 * shares.max():.0f} % shorter"
 
     held, free = [], []
     for problem in dict.fromkeys(problem for problem, _, _ in counted):
@@ -198,14 +199,14 @@ def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float]) 
 
 def tried() -> str:
     """What each stage on tensor cores gave, from the committed bench of the same device."""
+    bench = recorded.bench("gemm")
+    measured = frame.table(bench, {})
+    beside = measured[measured.of_vendor.notna()].set_index(["stage", "label"])[["time_us", "of_vendor"]]
     times: dict[str, list[str]] = {}
-    for result, run in recorded.bench("gemm"):
-        found = {m.label: m for m in result.measurements}
-        for label in TRIED:
-            if (m := found.get(label)) and (library := derived.vendor(m)):
-                ours, theirs = derived.median(m.timing.cold_us), derived.median(library.cold_us)
-                cells = times.setdefault(f"| `{result.stage}` | {result.idea} | `{run.environment.commit[:12]}` |", [])
-                cells.append(f" {ours:,.0f} | {theirs / ours:.3f} |")
+    for result, run in bench:
+        for key in ((result.stage, label) for label in TRIED if (result.stage, label) in beside.index):
+            cells = times.setdefault(f"| `{result.stage}` | {result.idea} | `{run.environment.commit[:12]}` |", [])
+            cells.append(" {:,.0f} | {:.3f} |".format(*beside.loc[key]))
     columns = "".join(f" {label.removesuffix(' bf16 nt')}, us | cuBLAS / ours |" for label in TRIED)
     head = f"| stage | what was tried | commit |{columns}\n|---|---|---|{'---|---|' * len(TRIED)}"
     return "\n".join([head, *(row + "".join(cells) for row, cells in times.items())]) + "\n"
@@ -213,9 +214,11 @@ def tried() -> str:
 
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
-    medians = {(r["problem"], r["name"], r["data"]): derived.median(r["cold_us"]) for r in record["times"]}
-    names = dict.fromkeys((problem, name) for problem, name, _ in medians)
-    times = [[p, f"`{name}`", *(f"{medians[p, name, data]:,.1f}" for data in DATA)] for p, name in names]
+    measured = frame.medians(record["times"])
+    by_data = measured.pivot(index=["problem", "name"], columns="data", values="cold_us").loc[
+        measured[["problem", "name"]].drop_duplicates().itertuples(index=False), list(DATA)
+    ]
+    times = [[p, f"`{name}`", *map("{:,.1f}".format, row)] for (p, name), *row in by_data.itertuples()]
     counted = [
         [problem.split(",")[0], data, *recorded.counted(row, METRICS, UNITS)]
         for (problem, data), row in zip(launches(record), counted_launches(record), strict=False)
@@ -227,7 +230,7 @@ def page(record: dict[str, Any]) -> str:
             "Written by `benchmarks/gemm_limits.py` from [the JSON beside it](gemm-limits.json.gz): the stage that "
             "`workbench.ops.gemm` takes, and cuBLAS, on the same arrays.\n",
             recorded.made_on(record),
-            reading(record, medians),
+            reading(record, by_data),
             "## Cold medians in microseconds, on data that draw less and less power\n",
             tabulate(times, ["problem", "", *DATA], tablefmt="pipe", disable_numparse=True) + "\n",
             "## Counters of one launch\n",

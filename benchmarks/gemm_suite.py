@@ -10,13 +10,13 @@ once, so that a run that is cut off leaves the problems before it.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import recorded
+from pandas import Series
 from tabulate import tabulate
 
 from workbench import ops
@@ -25,6 +25,7 @@ from workbench.kernels.gemm import GemmProblem
 from workbench.measure import timing
 from workbench.model.problem import Problem
 from workbench.model.results import Measurement
+from workbench.report import frame
 
 Product = tuple[str, Problem]
 """An operation by its name, and what it is asked."""
@@ -79,37 +80,34 @@ class Comparison:
     """A table of products beside the library that was timed interleaved with them, and library / ours of each row."""
 
     table: str
-    cold: list[float]
-    sustained: list[float]
+    cold: Series
+    sustained: Series
+
+    def means(self, what: str) -> list[str]:
+        """The line of the means of what was measured, if anything was."""
+        if self.cold.empty:
+            return []
+        cold, sustained = map(frame.geometric_mean, (self.cold, self.sustained))
+        over = f"Geometric mean over {len(self.cold)} {what}"
+        return [f"{over}: {cold:.3f} cold, {sustained:.3f} sustained. Lowest: {self.cold.min():.3f} cold.\n"]
 
 
 def compared(rows: list[dict[str, Any]], library: str) -> Comparison:
     """Products that were measured."""
-    cells, ratios, sustained_ratios = [], [], []
+    measured = [row["measurement"] for row in rows if "measurement" in row]
+    ours = frame.medians({"flops": m["flops"], **m["timing"]} for m in measured)
+    theirs = frame.medians(m["baselines"][0] for m in measured)
+    cold, sustained = theirs.cold_us / ours.cold_us, theirs.sustained_us / ours.sustained_us
+    figures = zip(ours.cold_us, theirs.cold_us, ours.flops / ours.cold_us / 1e6, cold, sustained, strict=True)
+    shown = (map(str.format, ("{:,.1f}", "{:,.1f}", "{:,.0f}", "{:.3f}", "{:.3f}"), found) for found in figures)
+    cells = []
     for row in rows:
-        if "measurement" not in row:
-            cells.append([row["label"], f"`{row['stage']}`", "-", "-", "-", f"not timed: {row['reason']}", "-"])
-            continue
-        ours, vendor = row["measurement"]["timing"], row["measurement"]["baselines"][0]
-        cold, theirs = (statistics.median(t["cold_us"]) for t in (ours, vendor))
-        sustained, their_sustained = (statistics.median(t["sustained_us"]) for t in (ours, vendor))
-        ratios.append(theirs / cold)
-        sustained_ratios.append(their_sustained / sustained)
-        cells.append(
-            [
-                row["label"],
-                f"`{row['stage']}`",
-                f"{cold:,.1f}",
-                f"{theirs:,.1f}",
-                f"{row['measurement']['flops'] / cold / 1e6:,.0f}",
-                f"{theirs / cold:.3f}",
-                f"{their_sustained / sustained:.3f}",
-            ]
-        )
+        times = next(shown) if "measurement" in row else ["-", "-", "-", f"not timed: {row['reason']}", "-"]
+        cells.append([row["label"], f"`{row['stage']}`", *times])
     headers = ["problem", "stage", "cold, us", f"{library}, us", "TFLOP/s", f"{library} / ours, cold", "sustained"]
     align = ("left", "left", *["right"] * 5)
     table = tabulate(cells, headers, tablefmt="pipe", disable_numparse=True, colalign=align) + "\n"
-    return Comparison(table, ratios, sustained_ratios)
+    return Comparison(table, cold, sustained)
 
 
 def page(record: dict[str, Any]) -> str:
@@ -126,11 +124,7 @@ def page(record: dict[str, Any]) -> str:
     measured = {row["problem"] for row in record["rows"]}
     if missing := [problem.label for _, problem in suite([]) if str(problem) not in measured]:
         parts.append(f"Not measured in this run: {', '.join(missing)}.\n")
-    if found.cold:
-        parts.append(
-            f"Geometric mean over {len(found.cold)} problems: {statistics.geometric_mean(found.cold):.3f} cold, "
-            f"{statistics.geometric_mean(found.sustained):.3f} sustained. Lowest: {min(found.cold):.3f} cold.\n"
-        )
+    parts += found.means("problems")
     return "\n".join(parts)
 
 

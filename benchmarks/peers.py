@@ -13,19 +13,20 @@ device.
 from __future__ import annotations
 
 import argparse
-import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import recorded
+from pandas import DataFrame
 from random_calls import Call, Problem, library_call
 from random_problems import TOLERANCE, WAIT, Stopwatch, apart, merge
 from tabulate import tabulate
 
 from workbench import ops
 from workbench.devices import open_device
+from workbench.report import frame
 
 RECORD = Path(__file__).parents[1] / "reports/peers.json.gz"
 
@@ -175,18 +176,14 @@ def first_of(answer: Any) -> Any:
     return answer[0] if isinstance(answer, tuple | list) else answer
 
 
-def ratios(kind: str, rows: list[dict[str, Any]], library: str) -> list[float]:
-    """Times of a library by ours."""
-    every = (row for row in rows if row["kind"] == kind and library in row.get("theirs", {}))
-    return [row["theirs"][library] / row["us"] for row in every]
-
-
 def means(kind: str, rows: list[dict[str, Any]]) -> str:
     """A sentence: the geometric means of the ratios and the lowest of them."""
+    timed = [row for row in rows if row["kind"] == kind and row.get("theirs")]
+    ratios = DataFrame([{name: us / row["us"] for name, us in row["theirs"].items()} for row in timed])
     parts = []
-    for library in KINDS[kind].libraries:
-        if found := ratios(kind, rows, library):
-            parts.append(f"{statistics.geometric_mean(found):.3f} of {library} (lowest {min(found):.3f})")
+    for library in (name for name in KINDS[kind].libraries if name in ratios):
+        found = ratios[library].dropna()
+        parts.append(f"{frame.geometric_mean(found):.3f} of {library} (lowest {found.min():.3f})")
     return f"Geometric means: {', '.join(parts)}." if parts else "No library was timed."
 
 

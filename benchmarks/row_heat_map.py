@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
+import math
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import recorded
+from pandas import DataFrame, Series
 from random_calls import Call
 from random_problems import SAMPLES, TOLERANCE, Stopwatch, apart
 from tabulate import tabulate
@@ -35,6 +37,7 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.kernels.rows.problem import RowProblem
 from workbench.measure.baselines import Prepared, first_line, pytorch
+from workbench.report import frame
 
 RECORD = Path(__file__).parents[1] / "reports/rows.json.gz"
 
@@ -326,9 +329,9 @@ def share(record: recorded.Record, cell: Cell) -> float | None:
     return None if ours is None else cell["bytes"] / ours / 1e3 / cell.get("copy", record["copy"][cell["operation"]])
 
 
-def mean(values: Sequence[float]) -> str:
+def mean(values: Series) -> str:
     """The geometric mean, as a cell of a table."""
-    return f"{statistics.geometric_mean(values):.2f}" if values else "-"
+    return f"{frame.geometric_mean(values):.2f}" if len(values) else "-"
 
 
 def label(cell: Cell) -> str:
@@ -339,48 +342,52 @@ def found_of(record: recorded.Record, name: str, dtype: str) -> list[Cell]:
     return [cell for cell in record["cells"] if (cell["operation"], cell["dtype"]) == (name, dtype)]
 
 
+def figures(record: recorded.Record) -> Iterator[tuple[str, str, DataFrame]]:
+    """The cells of each operation and type that were measured, with what is said of them: the fastest library and how
+    many times its time ours is, the share of the copy, and whether our answer was none or a wrong one."""
+    rows = []
+    for cell in record["cells"]:
+        us, (library, ratio) = cell.get("us", {}), beside(cell) or ("", math.nan)
+        bad = OURS in {**cell.get("wrong", {}), **cell.get("failed", {})}
+        more = {"library": library, "ratio": ratio, "share": share(record, cell), "bad": bad}
+        rows.append({**cell, **more, "label": label(cell), "ours": us.get(OURS), "theirs": us.get(library)})
+    groups = dict(list(DataFrame(rows).groupby(["operation", "dtype"], sort=False)))
+    yield from ((*key, groups[key]) for key in itertools.product(OPERATIONS, TYPES) if key in groups)
+
+
 def table(record: recorded.Record) -> Iterator[list[str]]:
     """The rows of the table of means, those of operations that were measured."""
-    for name in OPERATIONS:
-        for dtype in TYPES:
-            if not (found := found_of(record, name, dtype)):
-                continue
-            ratios = {label(cell): pair[1] for cell in found if (pair := beside(cell))}
-            large = [cell for cell in found if cell["bytes"] >= LARGE]
-            worst = min(ratios, key=ratios.__getitem__, default="")
-            yield [
-                name,
-                dtype,
-                f"{len(ratios)} of {sum(problem.dtype == dtype for problem in cells(name))}",
-                str(sum(OURS in {**cell.get("wrong", {}), **cell.get("failed", {})} for cell in found)),
-                mean(list(ratios.values())),
-                mean([pair[1] for cell in large if (pair := beside(cell))]),
-                mean([value for cell in large if (value := share(record, cell))]),
-                f"{ratios[worst]:.2f} ({worst})" if worst else "-",
-            ]
+    for name, dtype, found in figures(record):
+        beside_one, large = found[found.ratio.notna()], found[found.bytes >= LARGE]
+        worst = beside_one.sort_values("ratio", kind="stable").head(1)
+        yield [
+            name,
+            dtype,
+            f"{len(beside_one)} of {sum(problem.dtype == dtype for problem in cells(name))}",
+            str(found.bad.sum()),
+            mean(beside_one.ratio),
+            mean(large.ratio.dropna()),
+            mean(large.share.dropna()),
+            next((f"{row.ratio:.2f} ({row.label})" for row in worst.itertuples()), "-"),
+        ]
 
 
 def slowest(record: recorded.Record) -> Iterator[list[str]]:
     """The three slowest cells of each operation and type that are slower than a library."""
-    for name in OPERATIONS:
-        for dtype in TYPES:
-            pairs = [(pair[1], pair[0], cell) for cell in found_of(record, name, dtype) if (pair := beside(cell))]
-            for ratio, best, cell in sorted(pairs, key=lambda pair: pair[0])[:3]:
-                if ratio < SLOWER:
-                    ours, theirs = cell["us"][OURS], cell["us"][best]
-                    figures = f"{ours:.1f}", f"{cell['bytes'] / ours / 1e3:,.0f}", f"{theirs:.1f}"
-                    yield [name, dtype, label(cell), cell["stage"], *figures, best, f"{ratio:.2f}"]
+    for name, dtype, found in figures(record):
+        slow = found.sort_values("ratio", kind="stable").head(3)
+        for row in slow[slow.ratio < SLOWER].itertuples():
+            times = f"{row.ours:.1f}", f"{row.bytes / row.ours / 1e3:,.0f}", f"{row.theirs:.1f}"
+            yield [name, dtype, row.label, row.stage, *times, row.library, f"{row.ratio:.2f}"]
 
 
 def short_of_the_copy(record: recorded.Record) -> Iterator[list[str]]:
     """The large cells that are slower than a copy should be, with their stages."""
-    for name in OPERATIONS:
-        for dtype in TYPES:
-            shares = [(share(record, cell) or 1.0, cell) for cell in found_of(record, name, dtype)]
-            for part, cell in sorted(shares, key=lambda pair: pair[0]):
-                if cell["bytes"] >= LARGE and part < SHORT_OF_IT:
-                    figures = f"{cell['us'][OURS]:.1f}", f"{cell['bytes'] / cell['us'][OURS] / 1e3:,.0f}"
-                    yield [name, dtype, label(cell), cell["stage"], *figures, f"{part:.2f}"]
+    for name, dtype, found in figures(record):
+        short = found[(found.bytes >= LARGE) & (found.share < SHORT_OF_IT)]
+        for row in short.sort_values("share", kind="stable").itertuples():
+            times = f"{row.ours:.1f}", f"{row.bytes / row.ours / 1e3:,.0f}"
+            yield [name, dtype, row.label, row.stage, *times, f"{row.share:.2f}"]
 
 
 def troubles(record: recorded.Record) -> Iterator[list[str]]:

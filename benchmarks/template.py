@@ -16,6 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import recorded
+from pandas import DataFrame
 from tabulate import tabulate
 
 from workbench.devices.cuda import CudaDevice
@@ -25,7 +26,7 @@ from workbench.model.dtypes import BF16
 from workbench.model.launch import Launch, Plan, ceil_div
 from workbench.model.results import Conditions
 from workbench.model.tensor_map import TensorMap
-from workbench.report import derived
+from workbench.report import derived, frame
 from workbench.toolchain.compiler import compile_source
 
 ROOT = Path(__file__).parents[1]
@@ -135,26 +136,17 @@ WITHOUT = {"plain": "which has an element a thread", "vectorized": "which has 16
 """The kernels that are not on the template."""
 
 
-def reading(record: dict[str, Any]) -> str:
+def reading(times: DataFrame) -> str:
     """What the table says, in words: beside which kernel those on the template are faster, and by how much."""
-    times: dict[str, dict[tuple[str, str], float]] = {"cold": {}, "sustained": {}}
-    for row in record["rows"]:
-        for how, medians in times.items():
-            medians[f"{row['rows']}x{row['columns']}", row["name"]] = derived.median(row[f"{how}_us"])
     sentences = []
     for other, what in WITHOUT.items():
         found, every = [], []
-        for how, medians in times.items():
-            parts = []
-            for shape in dict.fromkeys(shape for shape, _ in medians):
-                ratios = [
-                    us / medians[shape, other]
-                    for (s, name), us in medians.items()
-                    if s == shape and name not in WITHOUT
-                ]
-                every += ratios
-                span = dict.fromkeys((f"{min(ratios):.2f}", f"{max(ratios):.2f}"))
-                parts.append(f"{' to '.join(span)} on {shape}")
+        for how in ("cold", "sustained"):
+            by_name = times.pivot(index="shape", columns="name", values=f"{how}_us").loc[times["shape"].unique()]
+            ratios = by_name.drop(columns=list(WITHOUT)).div(by_name[other], axis=0)
+            every += ratios.stack().tolist()
+            spans = zip(ratios.index, ratios.min(axis=1), ratios.max(axis=1), strict=True)
+            parts = [f"{' to '.join(dict.fromkeys((f'{a:.2f}', f'{b:.2f}')))} on {shape}" for shape, a, b in spans]
             found.append(f"{how}, {'; '.join(parts)}")
         verdict = "faster than" if max(every) < 1 else "slower than" if min(every) > 1 else "not always slower than"
         sentences.append(
@@ -166,15 +158,13 @@ def reading(record: dict[str, Any]) -> str:
 
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
-    medians = {(r["rows"], r["columns"], r["name"]): derived.median(r["cold_us"]) for r in record["rows"]}
-    table = []
-    for row in record["rows"]:
-        shape, us = (row["rows"], row["columns"]), derived.median(row["cold_us"])
-        moved = 3 * 2 * shape[0] * shape[1] / us / 1e3
-        gain = medians[*shape, "plain"] / us
-        sustained = derived.median(row["sustained_us"])
-        cells = [f"{us:,.1f}", f"{moved:,.0f}", f"{gain:.2f}x", f"{sustained:,.1f}"]
-        table.append([f"{shape[0]}x{shape[1]}", row["name"], *cells])
+    times = frame.medians(record["rows"])
+    times["shape"] = times["rows"].astype(str) + "x" + times["columns"].astype(str)
+    plain = times[times.name == "plain"].set_index("shape").cold_us
+    gain = times["shape"].map(plain) / times.cold_us
+    moved = 3 * 2 * times["rows"] * times["columns"] / times.cold_us / 1e3
+    figures = zip(times["shape"], times.name, times.cold_us, moved, gain, times.sustained_us, strict=True)
+    table = [[*map(str.format, ("{}", "{}", "{:,.1f}", "{:,.0f}", "{:.2f}x", "{:,.1f}"), row)] for row in figures]
     headers = ["bf16", "kernel", "cold, us", "GB/s", "plain / this", "sustained, us"]
     return "\n".join(
         (
@@ -183,7 +173,7 @@ def page(record: dict[str, Any]) -> str:
             "template](../docs/template.md) builds; the others are plain. Written by `benchmarks/template.py` from "
             "[the JSON beside it](template.json). Times are medians of interleaved samples.\n",
             recorded.made_on(record),
-            reading(record),
+            reading(times),
             tabulate(table, headers, tablefmt="pipe", disable_numparse=True) + "\n",
         )
     )

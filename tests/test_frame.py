@@ -148,3 +148,11 @@ def test_pandas_is_loaded_by_the_table_alone() -> None:
         p.relative_to(ROOT).as_posix() for p in (ROOT / "workbench").rglob("*.py") if "import pandas" in p.read_text()
     }
     assert named == {"workbench/report/frame.py"}
+
+
+def test_samples_of_a_benchmark_become_medians_and_means_are_those_of_logarithms() -> None:
+    rows = [{"name": "a", "cold_us": [3.0, 1.0, 2.0], "theirs_us": 7.0}, {"name": "b", "cold_us": [], "theirs_us": 8.0}]
+    found = frame.medians(rows)
+    assert found.name.tolist() == ["a", "b"] and found.theirs_us.tolist() == [7.0, 8.0]
+    assert found.cold_us[0] == 2.0 and math.isnan(found.cold_us[1])
+    assert frame.geometric_mean(pd.Series([0.5, 8.0])) == pytest.approx(2.0)

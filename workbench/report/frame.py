@@ -6,6 +6,7 @@ pandas takes half a second to load, so the functions here import it, and what on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,6 +138,20 @@ def best(rows: DataFrame) -> Series:
 def column(metric: str) -> str:
     """The column of a metric, `TFLOP/s` or `GB/s`."""
     return "gbytes_per_s" if metric == derived.GBPS else "tflops"
+
+
+def medians(rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    """The rows of a benchmark's record as a table; of columns of samples (`cold_us`) the medians."""
+    import pandas as pd
+
+    made = pd.DataFrame(list(rows))
+    sampled = [name for name in made.columns if name.endswith("_us") and made[name].map(type).eq(list).any()]
+    return made.assign(**{name: made[name].map(_median) for name in sampled})
+
+
+def geometric_mean(ratios: Series) -> float:
+    """Of ratios of times; NaN of none."""
+    return math.exp(float(ratios.map(math.log).mean()))
 
 
 def _median(samples: Sequence[float]) -> float:
