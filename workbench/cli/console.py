@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -79,8 +80,13 @@ def table(
     return Fitting(made, headers, cells, unwrapped)
 
 
+SILENCE = 2.0
+"""Seconds after which a line says what is being done, where the output is no terminal."""
+
+
 class StageProgress:
-    """Two bars on a terminal (all stages, and the problems of this one); one line a finished stage elsewhere."""
+    """Two bars on a terminal (all stages, and the problems of this one); elsewhere one line a finished stage, and
+    others in between where that takes long."""
 
     def __init__(self, stages: int, examples: int) -> None:
         self._console = console(sys.stderr)
@@ -95,6 +101,7 @@ class StageProgress:
             transient=True,
             disable=not self._live,
         )
+        self._said = time.monotonic()
         self._all = self._bars.add_task("stages", total=stages)
         self._one = self._bars.add_task("", total=examples)
 
@@ -117,10 +124,20 @@ class StageProgress:
     def verified(self, problems: int) -> None:
         """So many of its problems have been verified."""
         self._bars.update(self._one, completed=problems)
+        if not self._live and time.monotonic() - self._said > SILENCE:
+            self._say(f"{self._spec} is verified: {problems} problems so far")
 
     def timing(self, label: str) -> None:
         """The problem with this label is being timed."""
         self._bars.update(self._one, description=f"time {self._spec} {label}")
+        if not self._live and time.monotonic() - self._said > SILENCE:
+            self._say(f"{self._spec} is timed on {label}")
+
+    def _say(self, line: str) -> None:
+        """A line where the output is no terminal, at once."""
+        self._said = time.monotonic()
+        self._console.print(line, soft_wrap=True)
+        self._console.file.flush()
 
     def end(self, result: StageResult) -> None:
         """A stage is done."""
@@ -134,7 +151,7 @@ class StageProgress:
         """A stage is done, with this outcome."""
         self._bars.advance(self._all)
         if not self._live:
-            self._console.print(f"{self._spec} {outcome}", soft_wrap=True)
+            self._say(f"{self._spec} {outcome}")
 
 
 def notice(message: str, stream: Any = None) -> None:

@@ -341,7 +341,10 @@ class CudaPlan:
                 memory = self._guarded[name] = device.filled(array.nbytes + 2 * launch_checks.ZONE + shift)[shift:]
                 self.buffers[name] = launch_checks.guard(memory)
             if array.zero or array.inout or not (device.bare and array.output):
-                put(self.buffers[name], storage[name] if name in storage else array.poisoned())
+                if name in storage:
+                    put(self.buffers[name], storage[name])
+                else:
+                    forget(self.buffers[name], array.filler)
         pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
         self._launches = [device.prepare(compiled, launch, arrays, pointers) for launch in plan.launches]
         self._between = [] if device.bare else [device.spoiler]

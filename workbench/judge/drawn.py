@@ -49,15 +49,15 @@ class Drawn:
         """Solve parts by the reference, several at once. Raises BadOperation."""
         given = [inputs(part) for part in parts]
         arrays = {name: array for name, array in problem.arrays().items() if array.output}
-        several = len(parts) > 4
+        several, cores = len(parts) > 4, max(1, (os.cpu_count() or 1) - 2)  # two are left to who launches
 
         def expected(number: int) -> Arrays:
             found: Arrays = parts[number].problem.reference(given[number])
             return found
 
         with (
-            threadpool_limits(1 if several else os.cpu_count()),
-            ThreadPoolExecutor(os.cpu_count() if several else 1) as pool,
+            threadpool_limits(1 if several else cores),
+            ThreadPoolExecutor(cores if several else 1) as pool,
         ):
             right, numbers = list(pool.map(expected, range(len(parts)))), range(len(parts))
             if problem.tier is Tier.COMPARATIVE:

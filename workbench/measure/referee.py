@@ -106,6 +106,7 @@ class Judge:
         storage = self._storage(own, arrays)
         fetched = {id(part): self._fetch(arrays, storage, part) for part in parts}
         solved = self.pool.submit(_solved, own, parts, fetched)
+        self._free()
         constant = [name for name, a in arrays.items() if a.given and self._is_constant(a, storage[name])]
         self.prepared[problem] = _Prepared(own, arrays, storage, parts, solved, constant)
         return self.prepared[problem]
@@ -117,7 +118,7 @@ class Judge:
         self._check(prepared)
         storage = {name: self._held(memory) for name, memory in answer.items()}
         outputs = {n: a for n, a in prepared.arrays.items() if a.output}
-        drawn = prepared.drawn.result().compare(lambda part: self._fetch(outputs, storage, part))
+        drawn = _drawn(prepared).compare(lambda part: self._fetch(outputs, storage, part))
         found = [(name, compared, True) for name, compared in drawn.items()]
         if prepared.whole:
             wholly = prepared.whole.compare(storage, self.xp)
@@ -130,7 +131,7 @@ class Judge:
         """How answers to the problem are judged. Raises Unprepared."""
         prepared = self.prepare(problem)
         self._check(prepared)
-        count = prepared.drawn.result().elements
+        count = _drawn(prepared).elements
         if prepared.whole:
             return f"whole answer by CuPy in float64, {count:,} elements drawn by NumPy"
         return f"{count:,} elements drawn by NumPy alone: {prepared.alone}"
@@ -193,7 +194,7 @@ class Judge:
         """Solve the whole problem on the device, and hold that against NumPy at the drawn places. Raises Unprepared."""
         if prepared.checked and (prepared.whole or prepared.alone):
             return
-        problem, drawn = prepared.problem, prepared.drawn.result()
+        problem, drawn = prepared.problem, _drawn(prepared)
         try:
             inputs = {
                 name: whole.wide(array, whole.values_of(array, prepared.storage[name], self.xp))
@@ -264,6 +265,14 @@ def _solved(problem: Problem, parts: list[Part], fetched: Mapping[int, Arrays]) 
         return Drawn.of(problem, parts, lambda part: fetched[id(part)])
 
 
+def _drawn(prepared: _Prepared) -> Drawn:
+    """The parts that were drawn, solved. Raises Unprepared."""
+    try:
+        return prepared.drawn.result()
+    except Exception as error:  # of the operation's own code: whoever judges without a referee says what is wrong
+        raise Unprepared(f"NumPy cannot solve what was drawn ({_why(error)})") from None
+
+
 def _reference(prepared: _Prepared, part: Part) -> Arrays:
     assert prepared.whole
     return drawing.on_host(part, prepared.whole.expected)
@@ -303,6 +312,7 @@ class Referee:
         self._worker = Worker(start, expected=(Unprepared,))
         self._lock = threading.Lock()
         self._refused: dict[Problem, str] = {}
+        self._preparing: list[threading.Thread] = []
         self._broken = ""
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -329,13 +339,19 @@ class Referee:
         return self._refused[problem]
 
     def expect(self, problems: Iterable[Problem]) -> None:
-        """Prepare problems, in a thread of their own."""
+        """Prepare problems, in a thread of their own: see `wait`."""
 
         def prepare() -> None:
             for problem in problems:
                 self.refuses(problem)
 
-        threading.Thread(target=prepare, daemon=True).start()
+        self._preparing.append(threading.Thread(target=prepare, daemon=True))
+        self._preparing[-1].start()
+
+    def wait(self) -> None:
+        """Until the referee uses the device no longer for what is expected, so that times can be taken."""
+        while self._preparing:
+            self._preparing.pop().join()
 
     def constant(self, problem: Problem) -> list[str]:
         """The inputs that hold one value only. Raises Unprepared."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..catalogue import registry
 from ..model.problem import Problem
 from ..model.results import Run, StageResult, Verdict
 from ..model.stage import Stage
@@ -69,6 +70,8 @@ class Session(Asked):
     def stage(self, stage: Stage[Any], listener: Listener) -> StageResult:
         """Verify a stage, time it where that was asked for and it passed, and save. Raises CompilerUnavailable."""
         before = self._verifier.snapshot(stage)
+        if self.timed:
+            self._timer.expect(registry.operation_of(stage))
         result = self._verifier.result(stage, listener)
         if self.only_problem(stage):
             result.verification.examples = 1
@@ -76,6 +79,7 @@ class Session(Asked):
         self._keep(stage, before, result)
         if self.timed and result.verification.verdict is Verdict.PASS:
             try:
+                self._verifier.settle()
                 self._timer.stage(stage, result, listener)
                 self._keep(stage, before, result)
             except BaseException:  # on disk it stays with what has been timed

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from ..catalogue import registry
-from ..devices import Device
+from ..devices import Device, IsolatedDevice
 from ..measure import peers, timing
-from ..model.operation import NO_SUITE
+from ..measure.referee import of_gpu
+from ..model.operation import NO_SUITE, Operation
 from ..model.origin import BadStage
 from ..model.problem import Problem
 from ..model.results import HostTiming, Measurement, PeerResult, Run, StageResult
@@ -32,8 +33,16 @@ class Timer:
         self, asked: Asked, run: Run, interrupted: Interrupted, save: Callable[[StageResult | None], None]
     ) -> None:
         self._asked, self._run, self._interrupted, self._save = asked, run, interrupted, save
+        self._expected: set[Problem] = set()
         self.trouble: dict[str, str] = {}
         """Stages that passed and could not be timed on a problem that they support, with the reason."""
+
+    def expect(self, operation: Operation[Any]) -> None:
+        """Stages of an operation will be timed: who judges their answers begins to prepare."""
+        if self._asked.device.name == "cuda" and isinstance(self._asked.device, IsolatedDevice):
+            problems = [p for p in self._asked.suite(operation) if p not in self._expected]
+            self._expected.update(problems)
+            of_gpu().expect(problems)
 
     def stage(
         self,
@@ -45,6 +54,8 @@ class Timer:
     ) -> None:
         """Time a stage on the suite, or on these `problems` of it, until it is `enough`. It is saved after each one,
         and one that `result` has a measurement of is left out."""
+        if self._expected:
+            of_gpu().wait()
         suite = self._asked.suite(registry.operation_of(stage))
         if not suite:
             result.untimed[ALL] = NO_SUITE

@@ -8,25 +8,28 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Future, wait
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from .. import harness
 from ..catalogue import registry
 from ..checks import hazards, sanitizer
-from ..devices import Device
+from ..devices import Device, IsolatedDevice, open_device
 from ..model import errors
 from ..model.origin import SOURCES, BadStage
 from ..model.problem import Problem, ProblemError, Size
 from ..model.results import Failure, Resources, Run, StageResult, Verdict, Verification
 from ..model.stage import Stage
-from ..records import versions
+from ..records import environment, versions
 from ..records.store import comparable
 from ..report.evidence import NOT_OF_A_PROBLEM
 from ..toolchain import occupancy
 from ..toolchain.compiler import CompileError, source_digest, source_of, sources_of
 from ..workers.ahead import Ahead
+from ..workers.cluster import Processes
 from .interrupted import Interrupted
 from .request import Asked, Listener
 
@@ -145,17 +148,37 @@ def publish(stage: Stage[Any], failure: Failure) -> None:
         hazard.file, hazard.other_file = published(stage, hazard.file), published(stage, hazard.other_file)
 
 
+MOST_AT_ONCE, OF_A_PROCESS = 8, 8 << 30
+"""Stages that are verified at once on a GPU, each by a process with a context of its own; bytes of the device's memory
+for each of them."""
+
+
+@cache
+def _opened(name: str) -> Device:
+    return open_device(name)
+
+
+def _verify_there(stage: Stage[Any], device: str, how: dict[str, Any]) -> Verification:
+    """Verify a stage in a process of the pool."""
+    return verify(stage, _opened(device), **how)
+
+
 class Verifier:
     """Verifies stages for a session, the record of which is `run`."""
 
     def __init__(self, asked: Asked, run: Run, interrupted: Interrupted) -> None:
         self._asked, self._run, self._interrupted = asked, run, interrupted
         self._ahead: dict[tuple[str, str], Ahead] = {}
+        self._pool: Processes | None = None
+        self._begun: dict[tuple[str, str], Future[Verification]] = {}
         self.relied_on = 0
         """Verifications of earlier runs that were not made again."""
 
     def expect(self, stages: Iterable[Stage[Any]]) -> None:
         """These stages will be asked for, in this order: a cluster may begin. Raises ClusterUnavailable."""
+        stages = list(stages)
+        if self._asked.cluster is None:
+            self._begin(stages)
         for stage in stages if self._asked.cluster else ():
             with contextlib.suppress(OSError):  # what is wrong with the source is said in its turn
                 digest = source_digest(source_of(stage))
@@ -190,7 +213,59 @@ class Verifier:
             return versions.Snapshot.of(stage)
         return None
 
+    def _begin(self, stages: Sequence[Stage[Any]]) -> None:
+        """Verify several stages at once, on a GPU: most of that is work of the host."""
+        asked, device = self._asked, self._asked.device
+        memory = device.info().memory_bytes // OF_A_PROCESS if device.name == "cuda" else 0
+        count = min(len(stages), MOST_AT_ONCE, environment.core_count() // 2, memory)
+        named = not any(stage.code is not None for stage in stages)
+        if count < 2 or asked.sanitize or not named or not isinstance(device, IsolatedDevice):
+            return
+        for stage in stages:
+            with contextlib.suppress(OSError):  # what is wrong with the source is said in its turn
+                digest = source_digest(source_of(stage))
+                if self._passed_before(stage, digest)[0]:
+                    continue
+                self._pool = self._pool or Processes(count)
+                self._begun[stage.spec, digest] = self._pool.submit(_verify_there, stage, device.name, self._how(stage))
+
+    def _how(self, stage: Stage[Any]) -> dict[str, Any]:
+        asked = self._asked
+        problem = asked.only_problem(stage)
+        return {"remembers": asked.keep, "examples": asked.examples, "seed": asked.seed, "problem": problem}
+
+    def settle(self) -> None:
+        """Wait for verifications that have begun: beside them nothing can be timed."""
+        wait(self._begun.values())
+        self._end()
+
+    def _end(self) -> None:
+        if self._pool:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def _verified_at_once(self, stage: Stage[Any], digest: str, listener: Listener) -> Verification | None:
+        """What a process of this machine has found, None where nobody has begun, or the process has ended."""
+        future = self._begun.pop((stage.spec, digest), None)
+        if future is None:
+            return None
+        try:
+            verification: Verification = future.result()
+        except (BrokenExecutor, CancelledError):
+            self._begun.clear()
+            return None
+        except BaseException:
+            self._begun.clear()
+            self._end()
+            raise
+        listener.verified(verification.problems)
+        if not self._begun:
+            self._end()
+        return verification
+
     def _verified(self, stage: Stage[Any], digest: str, listener: Listener) -> Verification:
+        if found := self._verified_at_once(stage, digest, listener):
+            return found
         asked, ahead = self._asked, self._solving(stage, digest)
         problem, solved = asked.only_problem(stage), {} if ahead is None else {"call": ahead}
         try:

@@ -193,7 +193,7 @@ class AttentionProblem(GroupedHeads):
         lies where `like` does."""
         count = self.rows - first if rows is None else rows
         if not self.causal:
-            return np.ones((count, self.keys), bool, like=like)
+            return ~np.zeros((count, self.keys), bool, like=like)
         places = np.arange(first, first + count, like=like)[:, None] + (self.keys - self.rows)
         return np.arange(self.keys, like=like) <= places
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 from ... import reference
 from ...model.arrays import Array, Arrays, Distribution, element_bytes
@@ -88,20 +89,28 @@ class AttentionBackwardProblem(AttentionProblem):
         dk, dv = (np.zeros((self.batch, self.key_heads, self.keys, self.dim), kind, like=like) for _ in range(2))
         factor = self.factor if scale is None else scale
 
-        def solve(batch: int, shared: int) -> None:
-            for head in range(shared * self.group, (shared + 1) * self.group):
-                for first in range(0, self.rows, CHUNK):
-                    at = (batch, head, slice(first, first + CHUNK))
-                    q, o, lse, do = (inputs[name][at] for name in ("q", "o", "lse", "do"))
-                    k, v = (inputs[name][batch, shared] for name in ("k", "v"))
-                    dq[at], *others = solver(q, k, v, o, lse, do, self.visible(first, len(q), like), factor)
-                    for total, part in zip((dk, dv), others, strict=True):
-                        total[batch, shared] += part
+        def chunk(batch: int, shared: int, head: int, first: int) -> list[Values]:
+            at = (batch, head, slice(first, first + CHUNK))
+            q, o, lse, do = (inputs[name][at] for name in ("q", "o", "lse", "do"))
+            k, v = (inputs[name][batch, shared] for name in ("k", "v"))
+            dq[at], *others = solver(q, k, v, o, lse, do, self.visible(first, len(q), like), factor)
+            return others
+
+        def solve(batch: int, shared: int, several: Callable[..., Iterable[list[Values]]] = map) -> None:
+            heads = range(shared * self.group, (shared + 1) * self.group)
+            places = [(head, first) for head in heads for first in range(0, self.rows, CHUNK)]
+            for others in several(lambda place: chunk(batch, shared, *place), places):
+                for total, part in zip((dk, dv), others, strict=True):
+                    total[batch, shared] += part
 
         parts = list(np.ndindex(self.batch, self.key_heads))
         if self.batch * self.heads * self.seen < 2**24 or not isinstance(like, np.ndarray):
             for part in parts:
                 solve(*part)
+        elif len(parts) < 4:
+            with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
+                for batch, shared in parts:
+                    solve(batch, shared, pool.map)
         else:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 list(pool.map(lambda part: solve(*part), parts))
