@@ -147,6 +147,27 @@ def test_generic_addresses_reach_every_space() -> None:
         assert memory.read(out, np.int32)[1] % 1000 == answer
 
 
+def test_lanes_of_one_generic_access_may_be_in_several_spaces() -> None:
+    source = """
+    extern "C" __global__ void k(int* out) {
+        __shared__ int there[32];
+        int own[2] = {700, (int)threadIdx.x}, lane = threadIdx.x;
+        there[lane] = 100 + lane;
+        __syncthreads();
+        int* p = lane % 3 == 0 ? there + lane : lane % 3 == 1 ? out + lane : own + (out[0] & 1);
+        *p += 1000;
+        __syncthreads();
+        out[32 + lane] = lane % 3 == 0 ? there[lane] : lane % 3 == 1 ? out[lane] : own[1];
+    }
+    """
+    memory = Memory()
+    out = memory.upload(np.concatenate([np.arange(1, 64, 2), np.zeros(32)]).astype(np.int32), "out")
+    execute(compile_cuda(source).entries["k"], 1, 32, [out], memory=memory)
+    lane = np.arange(32)
+    expected = np.choose(lane % 3, [1100 + lane, 1001 + 2 * lane, 1000 + lane])
+    assert memory.read(out, np.int32)[32:].tolist() == expected.tolist()
+
+
 def test_module_variables_keep_their_values_between_launches() -> None:
     source = """
     __device__ int table[4] = {1, 2, -3, 4};

@@ -10,7 +10,7 @@ import pytest
 import sample_kernels as kernels
 from emulation import compile_cuda, fault_of, line_of, module
 
-from workbench.emulator import Finding, FindingKind, KernelFault, Memory, Program, execute
+from workbench.emulator import Finding, FindingKind, KernelFault, Memory, Output, Program, execute, launch
 
 SEEDS = range(10)
 
@@ -475,3 +475,22 @@ def test_registers_that_nothing_has_set() -> None:
     assert finding.instruction == "st.global.u32 [%p], %w"
     assert finding.other_instruction == "add.u32 %w, %v, 1"
     assert "stores to global memory a value that nothing has set (register %v)" in finding.message
+
+
+@pytest.mark.parametrize("far", [40, 192, 60_000])
+@pytest.mark.parametrize("value", ["own[i]", "mine[i & 3]", "x[i]"], ids=["shared", "local", "global"])
+def test_an_undefined_value_stored_past_the_end_of_shared_memory_is_a_finding(value: str, far: int) -> None:
+    source = f"""
+    extern "C" __global__ void k(const unsigned* x, unsigned* y, unsigned far) {{
+        __shared__ unsigned own[192];
+        unsigned i = threadIdx.x, mine[4];
+        mine[far & 1] = 1;
+        own[i + far] = {value};  // store
+        __syncthreads();
+        y[i] = own[i];
+    }}
+    """
+    arguments = {"x": Output(np.zeros(128, np.uint32)), "y": np.zeros(128, np.uint32), "far": far + 152}
+    findings = launch(source, "k", 1, 128, arguments, seed=0).findings
+    lines = [finding.location and finding.location.line for finding in findings if finding.kind == "out_of_bounds"]
+    assert lines == [line_of(source, "// store")], findings

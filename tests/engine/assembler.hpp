@@ -74,6 +74,8 @@ class Assembler {
     program_.rows.push_back(row);
     return static_cast<int>(program_.rows.size()) - 1;
   }
+  // A register that nothing has written.
+  void unset(emu::Operand cell) { program_.unset.push_back(cell); }
   int branch(int target = 0, emu::Operand guard = absent()) {
     const int at = row("bra", {}, guard);
     program_.rows[static_cast<size_t>(at)].target = target;

@@ -423,7 +423,15 @@ void convert(const TensorMap& map, uint8_t* bytes, size_t length) {
 
 bool has_unwritten(const Warp& warp, uint64_t address, uint64_t bytes) {
   const Allocation* from = find_allocation(*warp.machine->launch, address);
-  return from->initialised && !all_written(from->initialised + (address - from->address), bytes);
+  return !written_in(*from).all(address - from->address, bytes);
+}
+
+// The place of a piece of a tile. A swizzle may lead beyond the bytes of the tile, and of shared memory.
+uint8_t* piece_at(const Warp& warp, const Transfer& transfer, uint32_t offset, size_t length) {
+  RecycledVector<uint8_t>& shared = transfer.block->shared;
+  if (offset > shared.size() || length > shared.size() - offset)
+    warp.fault(FaultKind::out_of_bounds, transfer.lane, offset, Space::shared, static_cast<int64_t>(length));
+  return shared.data() + offset;
 }
 
 // True when nothing has written a part of what was copied.
@@ -437,8 +445,7 @@ bool carry_in(const Warp& warp, const Transfer& transfer) {
       std::memmove(shared + transfer.shared, from, transfer.bytes);
     else
       reduce_bytes(transfer.reduction, transfer.element_type, shared + transfer.shared, from, transfer.bytes);
-    return transfer.source &&
-           !all_written(transfer.source->shared_initialised.data() + transfer.source_offset, transfer.bytes);
+    return transfer.source && !written_in(*transfer.source).all(transfer.source_offset, transfer.bytes);
   }
   if (!transfer.tile.map) {
     std::memcpy(shared + transfer.shared,
@@ -448,7 +455,9 @@ bool carry_in(const Warp& warp, const Transfer& transfer) {
   }
   const TensorMap& map = *transfer.tile.map;
   each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
-    const auto outside = [&](uint32_t offset, int64_t, size_t length) { fill(map, shared + offset, length); };
+    const auto outside = [&](uint32_t offset, int64_t, size_t length) {
+      fill(map, piece_at(warp, transfer, offset, length), length);
+    };
     each_piece(at, 0, begin, map.swizzle, outside);
     if (begin < end) {
       const uint8_t* global =
@@ -457,8 +466,9 @@ bool carry_in(const Warp& warp, const Transfer& transfer) {
       unwritten |=
           has_unwritten(warp, address + static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin));
       each_piece(at, begin, end, map.swizzle, [&](uint32_t offset, int64_t position, size_t length) {
-        std::memcpy(shared + offset, global + (position - begin), length);
-        convert(map, shared + offset, length);
+        uint8_t* to = piece_at(warp, transfer, offset, length);
+        std::memcpy(to, global + (position - begin), length);
+        convert(map, to, length);
       });
     }
     each_piece(at, end, row_bytes, map.swizzle, outside);
@@ -487,8 +497,7 @@ void carry_out(const Warp& warp, const Transfer& transfer) {
   const Access access = transfer.reduction < 0 ? Access::write : Access::atomic;
   const auto put = [&](uint8_t* global, const uint8_t* from, size_t length) {
     const auto offset = static_cast<uint32_t>(from - shared);
-    if (warp.machine->check_initialised &&
-        !all_written(transfer.block->shared_initialised.data() + offset, length))
+    if (warp.machine->check_initialised && !written_in(*transfer.block).all(offset, length))
       undefined_stored(warp, transfer.lane, origin_in_shared(warp, *transfer.block, offset, length));
     if (transfer.reduction < 0)
       std::memcpy(global, from, length);
@@ -508,7 +517,7 @@ void carry_out(const Warp& warp, const Transfer& transfer) {
                                          static_cast<uint64_t>(end - begin), access, transfer.lane, false);
     each_piece(at, begin, end, transfer.tile.map->swizzle,
                [&](uint32_t offset, int64_t position, size_t length) {
-                 put(global + (position - begin), shared + offset, length);
+                 put(global + (position - begin), piece_at(warp, transfer, offset, length), length);
                });
   });
 }

@@ -237,6 +237,7 @@ void count_copy(const Warp& warp, Tally tally, const Footprint& footprint, const
   read_addresses(warp, instruction.operands[0], destination);
   read_addresses(warp, instruction.operands[1], source);
   const uint32_t size = source_cells<uint32_t>(warp, instruction.operands[2])[__builtin_ctz(lanes)];
+  if (size != 4 && size != 8 && size != 16) return;  // it faults
   const Operand& last = instruction.operands[3];
   uint32_t reading = lanes;
   if (last.slot != kAbsent)

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "counters.hpp"
+#include "memory.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
 #include "standstill.hpp"
@@ -413,9 +414,9 @@ void allocate(Block& block) {
   uint8_t* registers = block.registers =
       block.register_storage.data();  // aligned as every recycled buffer is
   block.local_storage.resize(warps * kLanes * launch.local_bytes);
-  block.local_initialised.resize(block.local_storage.size());
+  block.local_written.resize(block.local_storage.size());
   block.shared.resize(launch.shared_bytes);
-  block.shared_initialised.resize(launch.shared_bytes);
+  block.shared_written.resize(launch.shared_bytes);
   block.in_flight.resize(launch.shared_bytes / 4 + 1);
   block.warps.resize(warps);
   for (size_t w = 0; w < warps; ++w) {
@@ -426,7 +427,8 @@ void allocate(Block& block) {
     warp.registers = registers + w * register_bytes;
     warp.constants = launch.constants;
     warp.local = block.local_storage.data() + w * kLanes * launch.local_bytes;
-    warp.local_initialised = block.local_initialised.data() + w * kLanes * launch.local_bytes;
+    warp.local_written = WrittenBytes(
+        block.local_written.view().part(w * kLanes * launch.local_bytes, kLanes * launch.local_bytes));
     const uint32_t threads = machine.threads_per_block - static_cast<uint32_t>(w) * kLanes;
     warp.exists = threads >= kLanes ? ~0u : (1u << threads) - 1;
   }
@@ -438,13 +440,12 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   for (int d = 0; d < 3; ++d) block.position[d] = cluster_position[d] * launch.cluster[d] + within[d];
   block.id = linear(launch, block.position);
   std::fill(block.shared.begin(), block.shared.end(), kGarbage);
-  std::fill(block.shared_initialised.begin(), block.shared_initialised.end(), uint8_t{0});
+  block.shared_written.assign(kNeverWritten);
   std::fill(block.shared.end() - launch.reserved_bytes, block.shared.end(), uint8_t{0});
-  std::fill(block.shared_initialised.end() - launch.reserved_bytes, block.shared_initialised.end(),
-            uint8_t{1});
-  std::fill(block.in_flight.begin(), block.in_flight.end(), 0);
+  written_in(block).mark(launch.shared_bytes - launch.reserved_bytes, launch.reserved_bytes);
+  block.in_flight.assign(0);
   std::fill(block.local_storage.begin(), block.local_storage.end(), kGarbage);
-  std::fill(block.local_initialised.begin(), block.local_initialised.end(), uint8_t{0});
+  block.local_written.assign(kNeverWritten);
   block.words_in_flight = 0;
   block.mbarriers.clear();
   block.initialisations = 0;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cells.hpp"
 #include "engine.hpp"
 #include "isa.hpp"
 #include "recycled.hpp"
@@ -273,7 +274,7 @@ struct alignas(64) Warp {
   uint8_t* registers = nullptr;
   const uint8_t* constants = nullptr;
   uint8_t* local = nullptr;
-  uint8_t* local_initialised = nullptr;
+  WrittenBytes local_written;  // of all lanes, one after the other
   Block* block = nullptr;
   Machine* machine = nullptr;
   int32_t id = 0;
@@ -331,9 +332,9 @@ struct Block {
   uint32_t position[3] = {};
   std::vector<Warp> warps;
   uint8_t* registers = nullptr;  // of all warps, in register_storage
-  RecycledVector<uint8_t> register_storage, local_storage, local_initialised;
-  RecycledVector<uint8_t> shared, shared_initialised;
-  RecycledVector<int32_t> in_flight;  // for each 4 bytes: pc + 1 of the copy on its way there
+  RecycledVector<uint8_t> register_storage, local_storage, shared;
+  StoredCells<uint8_t> local_written, shared_written;
+  StoredCells<int32_t> in_flight;  // for each 4 bytes: pc + 1 of the copy on its way there
   int64_t words_in_flight = 0;
   std::vector<Mbarrier> mbarriers;
   uint32_t initialisations = 0;  // of mbarriers

@@ -12,31 +12,6 @@
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
-// ---- shadow bytes: 1 where memory has been written, else 0
-
-constexpr uint64_t kEightWritten = 0x0101010101010101u;
-
-// Of a size known when compiled: one or two comparisons.
-template <uint32_t Bytes>
-inline bool written(const uint8_t* shadow) {
-  uint64_t word = kEightWritten, second = kEightWritten;
-  std::memcpy(&word, shadow, Bytes < 8 ? Bytes : 8);
-  if constexpr (Bytes == 16) std::memcpy(&second, shadow + 8, 8);
-  return (word & second) == kEightWritten;
-}
-
-}  // namespace
-
-bool all_written(const uint8_t* shadow, uint64_t bytes) {
-  for (; bytes >= 16; bytes -= 16, shadow += 16)
-    if (!written<16>(shadow)) return false;
-  for (; bytes; --bytes, ++shadow)
-    if (*shadow != kWritten) return false;
-  return true;
-}
-
-namespace {
-
 // What the active lanes' addresses have in common; shadows are then checked as one run.
 Pattern pattern_of(const Warp& warp, const uint64_t* address, uint32_t bytes) {
   if (warp.active != ~0u) return Pattern::scattered;
@@ -48,51 +23,38 @@ Pattern pattern_of(const Warp& warp, const uint64_t* address, uint32_t bytes) {
   return stepped == 0 ? Pattern::contiguous : same == 0 ? Pattern::uniform : Pattern::scattered;
 }
 
-// The first active lane whose bytes are not all written, or -1. With the size known, a check is one
-// comparison.
-template <uint32_t Bytes>
-int first_unwritten(uint32_t active, const uint64_t* offset, const uint8_t* shadow) {
-  for (uint32_t left = active; left; left &= left - 1) {
-    const int l = __builtin_ctz(left);
-    if (!written<Bytes>(shadow + offset[l])) return l;
-  }
-  return -1;
-}
-
-int first_unwritten(uint32_t active, const uint64_t* offset, const uint8_t* shadow, uint32_t bytes) {
+// Calls f with the size as a constant, with which a check is one comparison.
+template <class F>
+auto with_bytes(uint32_t bytes, F f) {
   switch (bytes) {
     case 1:
-      return first_unwritten<1>(active, offset, shadow);
+      return f(std::integral_constant<uint32_t, 1>());
     case 2:
-      return first_unwritten<2>(active, offset, shadow);
+      return f(std::integral_constant<uint32_t, 2>());
     case 4:
-      return first_unwritten<4>(active, offset, shadow);
+      return f(std::integral_constant<uint32_t, 4>());
     case 8:
-      return first_unwritten<8>(active, offset, shadow);
+      return f(std::integral_constant<uint32_t, 8>());
     default:
-      return first_unwritten<16>(active, offset, shadow);
+      return f(std::integral_constant<uint32_t, 16>());
   }
+}
+
+// The first active lane whose bytes are not all written, or -1.
+int first_unwritten(uint32_t active, const uint64_t* offset, WrittenBytes shadow, uint32_t bytes) {
+  return with_bytes(bytes, [&](auto size) {
+    for (uint32_t left = active; left; left &= left - 1) {
+      const int l = __builtin_ctz(left);
+      if (!shadow.all_of<size()>(offset[l])) return l;
+    }
+    return -1;
+  });
 }
 
 // Marks the shadow of every active lane's bytes.
-template <uint32_t Bytes>
-void mark_written(uint32_t active, const uint64_t* offset, uint8_t* shadow) {
-  for_lanes(active, [&](int l) { std::memset(shadow + offset[l], kWritten, Bytes); });
-}
-
-void mark_written(uint32_t active, const uint64_t* offset, uint8_t* shadow, uint32_t bytes) {
-  switch (bytes) {
-    case 1:
-      return mark_written<1>(active, offset, shadow);
-    case 2:
-      return mark_written<2>(active, offset, shadow);
-    case 4:
-      return mark_written<4>(active, offset, shadow);
-    case 8:
-      return mark_written<8>(active, offset, shadow);
-    default:
-      return mark_written<16>(active, offset, shadow);
-  }
+void mark_written(uint32_t active, const uint64_t* offset, WrittenBytes shadow, uint32_t bytes) {
+  with_bytes(bytes,
+             [&](auto size) { for_lanes(active, [&](int l) { shadow.mark_all_of<size()>(offset[l]); }); });
 }
 
 // A load may read what was never written, see undefined.hpp; nothing else may.
@@ -105,11 +67,11 @@ void read_unwritten(Warp& warp, Access access, int lane, uint64_t address, uint3
 
 // Checks or marks the shadow of every active lane's bytes; -1, or the first lane that reads what was never
 // written.
-int use_shadow(const Warp& warp, Pattern pattern, const uint64_t* offset, uint8_t* shadow, uint32_t bytes,
+int use_shadow(const Warp& warp, Pattern pattern, const uint64_t* offset, WrittenBytes shadow, uint32_t bytes,
                Access access, bool check) {
   const uint32_t run = pattern == Pattern::contiguous ? bytes * kLanes : bytes;
   if (check && access != Access::write) {
-    const bool known = pattern != Pattern::scattered && all_written(shadow + offset[0], run);
+    const bool known = pattern != Pattern::scattered && shadow.all(offset[0], run);
     const int bad = known ? -1 : first_unwritten(warp.active, offset, shadow, bytes);
     if (bad >= 0) return bad;
   }
@@ -117,7 +79,7 @@ int use_shadow(const Warp& warp, Pattern pattern, const uint64_t* offset, uint8_
     if (pattern == Pattern::scattered)
       mark_written(warp.active, offset, shadow, bytes);
     else
-      std::memset(shadow + offset[0], 1, run);
+      shadow.mark(offset[0], run);
   }
   return -1;
 }
@@ -185,13 +147,11 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
       for (int l = 0; l < kLanes; ++l)
         pointer[l] = reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(allocation->data) + offset[l]);
       const Pattern pattern = pattern_of(warp, offset, bytes);
-      if (allocation->initialised) {
-        const int bad = use_shadow(warp, pattern, offset, allocation->initialised, bytes, access,
-                                   machine.check_initialised);
+      if (const WrittenBytes shadow = written_in(*allocation)) {
+        const int bad = use_shadow(warp, pattern, offset, shadow, bytes, access, machine.check_initialised);
         if (bad >= 0) {
           read_unwritten(warp, access, bad, address[bad], bytes, Space::global);
-          if (access != Access::read)
-            use_shadow(warp, pattern, offset, allocation->initialised, bytes, access, false);
+          if (access != Access::read) use_shadow(warp, pattern, offset, shadow, bytes, access, false);
         }
       }
       if (warp.races) race_global(warp, *allocation, offset, bytes, access, pattern);
@@ -208,12 +168,10 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     if (!own->writable && access != Access::read)
       return warp.finding(FaultKind::read_only, l, address[l], Space::global, bytes);
     const uint64_t offset = address[l] - own->address;
-    if (own->initialised) {
-      if (access != Access::write && machine.check_initialised &&
-          !all_written(own->initialised + offset, bytes))
-        read_unwritten(warp, access, l, address[l], bytes, Space::global);
-      if (access != Access::read) std::memset(own->initialised + offset, 1, bytes);
-    }
+    const WrittenBytes shadow = written_in(*own);
+    if (access != Access::write && machine.check_initialised && !shadow.all(offset, bytes))
+      read_unwritten(warp, access, l, address[l], bytes, Space::global);
+    if (access != Access::read) shadow.mark(offset, bytes);
     race_global_run(warp, *own, offset, bytes, access, static_cast<uint32_t>(l));
     pointer[l] = own->data + offset;
   });
@@ -229,12 +187,11 @@ uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, 
   const uint64_t offset = address - own->address;
   if (access != Access::read && !own->writable)
     warp.fault(FaultKind::read_only, lane, address, Space::global, static_cast<int64_t>(bytes));
-  if (own->initialised) {
-    if (access == Access::atomic && warp.machine->check_initialised)
-      if (const uint32_t origin = origin_in_memory(warp, Space::global, address, bytes, lane))
-        undefined_matters(warp, lane, origin, Use::read);
-    if (access != Access::read) std::memset(own->initialised + offset, 1, bytes);
-  }
+  const WrittenBytes shadow = written_in(*own);
+  if (shadow && access == Access::atomic && warp.machine->check_initialised)
+    if (const uint32_t origin = origin_in_memory(warp, Space::global, address, bytes, lane))
+      undefined_matters(warp, lane, origin, Use::read);
+  if (access != Access::read) shadow.mark(offset, bytes);
   if (races) race_global_run(warp, *own, offset, bytes, access, static_cast<uint32_t>(lane));
   return own->data + offset;
 }
@@ -259,11 +216,14 @@ Block& shared_block(const Warp& warp, uint32_t address, int lane, uint32_t& offs
 void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
                         int lane) {
   if (!warp.machine->check_in_flight) return;
+  if (bytes == 0) return;
   if (block.words_in_flight) {
-    for (uint32_t word = offset / 4; word <= (offset + bytes - 1) / 4; ++word)
-      if (const int32_t mark = block.in_flight[word])
-        warp.finding(FaultKind::in_flight, lane, word * 4, Space::shared, bytes, access != Access::read,
-                     mark - 1);
+    const uint32_t first = offset / 4, last = (offset + bytes - 1) / 4;
+    const Cells<int32_t> words = block.in_flight.view().part(first, last - first + 1);
+    for (const int32_t& mark : words)
+      if (mark)
+        warp.finding(FaultKind::in_flight, lane, (first + static_cast<uint64_t>(&mark - words.begin())) * 4,
+                     Space::shared, bytes, access != Access::read, mark - 1);
   }
   if (access == Access::read) return;
   for (const Transfer& store : block.stores)
@@ -278,11 +238,11 @@ bool check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   if (offset > block.shared.size() || bytes > block.shared.size() - offset)
     warp.fault(FaultKind::out_of_bounds, blamed, offset, Space::shared, bytes);
   check_shared_async(warp, block, offset, bytes, access, blamed);
-  const bool unwritten = access != Access::write && warp.machine->check_initialised &&
-                         !all_written(block.shared_initialised.data() + offset, bytes);
+  const bool unwritten =
+      access != Access::write && warp.machine->check_initialised && !written_in(block).all(offset, bytes);
   if (unwritten && access != Access::read)
     undefined_matters(warp, blamed, origin_in_shared(warp, block, offset, bytes), Use::read);
-  if (access != Access::read) std::memset(block.shared_initialised.data() + offset, 1, bytes);
+  if (access != Access::read) written_in(block).mark(offset, bytes);
   if (lane >= 0) race_shared_run(warp, block, offset, bytes, access, static_cast<uint32_t>(lane));
   return unwritten;
 }
@@ -294,7 +254,7 @@ bool check_shared_reads(const Warp& warp, const std::vector<SharedRun>& runs) {
     if (block.words_in_flight || run.offset + run.bytes > block.shared.size())
       unwritten |= check_shared_run(warp, block, run.offset, run.bytes, Access::read, -1);
     else
-      unwritten |= !all_written(block.shared_initialised.data() + run.offset, run.bytes);
+      unwritten |= !written_in(block).all(run.offset, run.bytes);
   return unwritten && warp.machine->check_initialised;
 }
 
@@ -312,12 +272,12 @@ Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
         check_shared_async(warp, block, static_cast<uint32_t>(address[l]), bytes, access, l);
       });
     const Pattern pattern = pattern_of(warp, address, bytes);
-    const int bad = use_shadow(warp, pattern, address, block.shared_initialised.data(), bytes, access,
-                               warp.machine->check_initialised);
+    const WrittenBytes shadow = written_in(block);
+    const int bad =
+        use_shadow(warp, pattern, address, shadow, bytes, access, warp.machine->check_initialised);
     if (bad >= 0) {
       read_unwritten(warp, access, bad, address[bad], bytes, Space::shared);
-      if (access != Access::read)
-        use_shadow(warp, pattern, address, block.shared_initialised.data(), bytes, access, false);
+      if (access != Access::read) use_shadow(warp, pattern, address, shadow, bytes, access, false);
     }
     if (warp.races) race_shared(warp, address, bytes, access, pattern);
     return pattern;
@@ -343,15 +303,15 @@ void mark_in_flight(const Warp& warp, Block& block, uint32_t offset, uint32_t by
   check_shared_async(warp, block, offset, bytes, Access::write, lane);
   if (!warp.machine->check_in_flight) return;
   const uint32_t first = offset / 4, last = (offset + bytes + 3) / 4;
-  std::fill(block.in_flight.begin() + first, block.in_flight.begin() + last, warp.pc + 1);
+  block.in_flight.view().fill(first, last - first, warp.pc + 1);
   block.words_in_flight += last - first;
 }
 
 void landed(Block& block, uint32_t offset, uint32_t bytes) {
-  std::memset(block.shared_initialised.data() + offset, 1, bytes);
+  written_in(block).mark(offset, bytes);
   if (!block.machine->check_in_flight) return;
   const uint32_t first = offset / 4, last = (offset + bytes + 3) / 4;
-  std::fill(block.in_flight.begin() + first, block.in_flight.begin() + last, 0);
+  block.in_flight.view().fill(first, last - first, 0);
   block.words_in_flight -= last - first;
 }
 
@@ -368,10 +328,9 @@ Pattern resolve_local(Warp& warp, const uint64_t* address, uint32_t bytes, Acces
                  bytes);  // such as a stack that is full
     if (!aligned(warp, l, address[l], bytes, Space::local)) return;
     const uint64_t offset = static_cast<uint64_t>(l) * size + address[l];
-    uint8_t* shadow = warp.local_initialised + offset;
-    if (access != Access::write && warp.machine->check_initialised && !all_written(shadow, bytes))
+    if (access != Access::write && warp.machine->check_initialised && !warp.local_written.all(offset, bytes))
       read_unwritten(warp, access, l, address[l], bytes, Space::local);
-    if (access != Access::read) std::memset(shadow, 1, bytes);
+    if (access != Access::read) warp.local_written.mark(offset, bytes);
     pointer[l] = warp.local + offset;
   });
   fill_nowhere(warp, pointer);
@@ -440,22 +399,26 @@ Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Acc
     }
     here &= left;
     left &= ~here;
+    uint8_t* found[kLanes];  // a space may fill those of lanes that have addresses in another one
+    uint8_t** const own_pointer = here == everyone ? pointer : found;
     if (here != everyone) warp.set_active(here);
     switch (window << 32) {
       case kSharedWindow:
-        pattern = resolve_shared(warp, inside, bytes, access, pointer);
+        pattern = resolve_shared(warp, inside, bytes, access, own_pointer);
         break;
       case kLocalWindow:
-        pattern = resolve_own_local(warp, inside, bytes, access, pointer);
+        pattern = resolve_own_local(warp, inside, bytes, access, own_pointer);
         break;
       case kParamWindow:
-        pattern = resolve_param(warp, inside, bytes, access, pointer);
+        pattern = resolve_param(warp, inside, bytes, access, own_pointer);
         break;
       default:
-        pattern = resolve_global(warp, inside, bytes, access, pointer);
+        pattern = resolve_global(warp, inside, bytes, access, own_pointer);
         break;
     }
-    if (here != everyone) pattern = Pattern::scattered;
+    if (here == everyone) continue;
+    for_lanes(here, [&](int l) { pointer[l] = found[l]; });
+    pattern = Pattern::scattered;
   }
   if (warp.active != everyone) warp.set_active(everyone);
   return pattern;

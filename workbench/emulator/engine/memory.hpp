@@ -31,8 +31,11 @@ inline uint32_t local_owner(const Warp& warp, int lane) {
          static_cast<uint32_t>(warp.id * kLanes + lane);
 }
 
-// Whether all of these shadow bytes say that memory has been written.
-bool all_written(const uint8_t* shadow, uint64_t bytes);
+// What has been written of shared memory, and of an allocation: none where all of it has.
+inline WrittenBytes written_in(Block& block) { return WrittenBytes(block.shared_written.view()); }
+inline WrittenBytes written_in(const Allocation& allocation) {
+  return {allocation.initialised, allocation.bytes};
+}
 
 const Allocation* find_allocation(const Launch& launch, uint64_t address);
 

@@ -283,7 +283,9 @@ class Touch {
       : warp_(warp),
         own_(*warp.races),
         table_(table),
-        shadow_(shadow),
+        last_write_(shadow.last_write.begin()),
+        since_(shadow.since.begin()),
+        cells_(shadow.since.count()),
         shift_(shift),
         base_(base),
         record_(record),
@@ -308,12 +310,11 @@ class Touch {
     if (!own_.partly.empty()) forget();  // what one lane knows, another may not
     start_ = offset;
     uint64_t cell = offset >> shift_;
-    const uint64_t end = ((offset + bytes - 1) >> shift_) + 1;
-    for (; end - cell >= kRun; cell += kRun)
-      if (alike(shadow_.since + cell) && (!shadow_.last_write || alike(shadow_.last_write + cell)) &&
-          !depends_on_lane(cell)) {
+    const uint64_t end = end_of(offset, bytes);
+    for (; cell + kRun <= end; cell += kRun)
+      if (alike(since_ + cell) && (!last_write_ || alike(last_write_ + cell)) && !depends_on_lane(cell)) {
         access_cell(cell, lane);  // what one instruction wrote is often read by one, too
-        repeat(shadow_.since + cell);
+        repeat(since_ + cell);
         if (flags_ == kWrite) repeat_write(cell, lane);
       } else {
         for (uint64_t k = 0; k < kRun; ++k) access_cell(cell + k, lane);
@@ -340,18 +341,17 @@ class Touch {
   }
   void check_write(uint64_t offset, uint64_t bytes, uint32_t lane) {
     start_ = offset;
-    const uint64_t last = (offset + bytes - 1) >> shift_;
-    for (uint64_t cell = offset >> shift_; cell <= last; ++cell) {
-      const uint32_t written = shadow_.last_write[cell];
-      check_proxied(written, cell, lane);
-      check_set(shadow_.since[cell], cell, lane);
+    const uint64_t end = end_of(offset, bytes);
+    for (uint64_t cell = offset >> shift_; cell < end; ++cell) {
+      check_proxied(last_write_[cell], cell, lane);
+      check_set(since_[cell], cell, lane);
     }
   }
   void check_read(uint64_t offset, uint64_t bytes, uint32_t lane) {
     start_ = offset;
-    const uint64_t end = ((offset + bytes - 1) >> shift_) + 1;
+    const uint64_t end = end_of(offset, bytes);
     for (uint64_t cell = offset >> shift_; cell < end;) {
-      const uint32_t* written = shadow_.last_write + cell;
+      const uint32_t* written = last_write_ + cell;
       check_proxied(*written, cell, lane);
       cell += end - cell >= kRun && alike(written) ? kRun : 1;
     }
@@ -371,21 +371,27 @@ class Touch {
     line.since = after_read(line.last_write, line.since, offset >> shift_, lane);
   }
   void put_write(uint64_t offset, uint64_t bytes, uint32_t lane) {
-    const uint64_t last = (offset + bytes - 1) >> shift_;
-    for (uint64_t cell = offset >> shift_; cell <= last; ++cell) {
-      shadow_.last_write[cell] = record_ << 6 | lane;
-      shadow_.since[cell] = 0;
+    const uint64_t end = end_of(offset, bytes);
+    for (uint64_t cell = offset >> shift_; cell < end; ++cell) {
+      last_write_[cell] = record_ << 6 | lane;
+      since_[cell] = 0;
     }
   }
 
  private:
   static constexpr uint64_t kRun = 8;  // granules that are looked at together
 
+  // Behind the last granule of a run, of those that there are. Whatever looks at granules goes by it.
+  uint64_t end_of(uint64_t offset, uint64_t bytes) const {
+    return bytes ? std::min(((offset + bytes - 1) >> shift_) + 1, cells_) : 0;
+  }
+
   // N granules each. Most are as good as new, or hold what is known to come before.
   template <uint32_t N>
   void access_plainly(const uint64_t* offset, uint32_t bytes, uint32_t lanes) {
     // copies, since what is stored here might be members for all that the compiler knows
-    const Shadow shadow = shadow_;
+    uint32_t *const last_write = last_write_, *const all_since = since_;
+    const uint64_t cells = cells_;
     const uint32_t *const before = fine_, record = record_;
     const int shift = shift_;
     const bool writes = flags_ & kWrite;
@@ -394,7 +400,9 @@ class Touch {
       return since == 0 || (writes && (since & kSet ? since == fine_set_ : fine(since)));
     };
     for_lanes(lanes, [&](int l) {
-      uint32_t *last = shadow.last_write + (offset[l] >> shift), *since = shadow.since + (offset[l] >> shift);
+      const uint64_t cell = offset[l] >> shift;
+      if (cell + N > cells) return access(offset[l], bytes, static_cast<uint32_t>(l));
+      uint32_t *last = last_write + cell, *since = all_since + cell;
       uint32_t entries = 0;
       for (uint32_t k = 0; k < N; ++k) entries |= last[k] | since[k];
       for (uint32_t k = 0; k < N && entries; ++k)
@@ -425,14 +433,14 @@ class Touch {
     std::memcpy(entries, pairs, sizeof pairs);
   }
   void repeat_write(uint64_t cell, uint32_t lane) {
-    if (!element_bytes_) return repeat(shadow_.last_write + cell);
-    for (uint64_t k = 0; k < kRun; ++k) shadow_.last_write[cell + k] = record_ << 6 | lane_at(cell + k, lane);
+    if (!element_bytes_) return repeat(last_write_ + cell);
+    for (uint64_t k = 0; k < kRun; ++k) last_write_[cell + k] = record_ << 6 | lane_at(cell + k, lane);
   }
   // Whether lanes that access one element after the other may fare differently.
   bool depends_on_lane(uint64_t cell) const {
     if (!element_bytes_) return false;
     if (!own_.partly.empty()) return true;
-    const uint32_t last = shadow_.last_write ? shadow_.last_write[cell] : 0;
+    const uint32_t last = last_write_ ? last_write_[cell] : 0;
     const Record& other = table_.records[last >> 6];
     return last && other.cluster == own_.cluster && other.agent == own_.agent && other.clock > own_.joined;
   }
@@ -449,8 +457,7 @@ class Touch {
       read(cell, lane);
   }
   void read(uint64_t cell, uint32_t lane) {
-    shadow_.since[cell] =
-        after_read(shadow_.last_write ? shadow_.last_write[cell] : 0, shadow_.since[cell], cell, lane);
+    since_[cell] = after_read(last_write_ ? last_write_[cell] : 0, since_[cell], cell, lane);
   }
   // What came since the last write, this read included.
   uint32_t after_read(uint32_t last, uint32_t since, uint64_t cell, uint32_t lane) {
@@ -463,7 +470,7 @@ class Touch {
     return with(since, mine);
   }
   void write(uint64_t cell, uint32_t lane) {
-    uint32_t &last = shadow_.last_write[cell], &since = shadow_.since[cell];
+    uint32_t &last = last_write_[cell], &since = since_[cell];
     if (last) check(last, cell, lane);
     if (since) {
       check_set(since, cell, lane);
@@ -474,8 +481,8 @@ class Touch {
         last >> 6 == record_ && last != (record_ << 6 | by) ? record_ << 6 | kManyLanes : record_ << 6 | by;
   }
   void strong(uint64_t cell, uint32_t lane) {
-    if (const uint32_t last = shadow_.last_write ? shadow_.last_write[cell] : 0) check(last, cell, lane);
-    uint32_t& since = shadow_.since[cell];
+    if (const uint32_t last = last_write_ ? last_write_[cell] : 0) check(last, cell, lane);
+    uint32_t& since = since_[cell];
     if (!table_.observed.empty() && !updated(since)) table_.observed.erase(place(cell));
     const uint32_t mine = record_ << 6 | (kShared ? lane : kUnknownLane);
     if (since == mine) return;
@@ -791,7 +798,8 @@ class Touch {
   const Warp& warp_;
   const WarpRaces& own_;
   RecordTable& table_;
-  Shadow shadow_;
+  uint32_t *last_write_, *since_;  // as many cells of both; of a launch that writes nothing, no last write
+  uint64_t cells_;
   int shift_;
   uint64_t base_, start_ = 0;
   uint32_t record_;
@@ -841,27 +849,31 @@ uint16_t flags_of(const Instruction& instruction, bool guess, Access access) {
   return static_cast<uint16_t>(ordered | cached | (guess ? kGuess : 0));
 }
 
-Shadow shadow_of(BlockRaces& races) { return {races.last_write.data(), races.since.data()}; }
+Shadow shadow_of(BlockRaces& races) { return {races.last_write.view(), races.since.view()}; }
 
 void spread(LineShadow& line, BlockRaces& races, uint64_t index, int shift) {
   if (line.last_write == kSpread) return;
   const uint64_t cells = kLineBytes >> shift;
-  std::fill_n(races.last_write.data() + index * cells, cells, line.last_write);
-  std::fill_n(races.since.data() + index * cells, cells, line.since);
+  races.last_write.view().fill(index * cells, cells, line.last_write);
+  races.since.view().fill(index * cells, cells, line.since);
   line.last_write = kSpread;
+}
+void spread(BlockRaces& races, uint64_t index, int shift) {
+  if (LineShadow* line = races.lines.view().find(index)) spread(*line, races, index, shift);
 }
 
 // Calls whole(line, offset) for whole lines that fare alike, and part(offset, bytes) for all else.
 template <class Whole, class Part>
 void each_line(BlockRaces& races, int shift, uint32_t offset, uint32_t bytes, Whole whole, Part part) {
-  if (races.lines.empty()) return part(offset, bytes);
+  if (!races.lines.count()) return part(offset, bytes);
   for (uint32_t here; bytes; offset += here, bytes -= here) {
     here = std::min(bytes, kLineBytes - offset % kLineBytes);
-    LineShadow& line = races.lines[offset / kLineBytes];
-    if (here == kLineBytes && line.last_write != kSpread) {
-      whole(line, offset);
+    LineShadow* line = races.lines.view().find(offset / kLineBytes);
+    if (!line) return;
+    if (here == kLineBytes && line->last_write != kSpread) {
+      whole(*line, offset);
     } else {
-      spread(line, races, offset / kLineBytes, shift);
+      spread(*line, races, offset / kLineBytes, shift);
       part(offset, here);
     }
   }
@@ -878,7 +890,7 @@ Shadow shadow_of(const Machine& machine, const Allocation& allocation, uint16_t 
   };
   room(races.since[k]);
   if (flags == kWrite) room(races.last_write[k]);
-  return {races.last_write[k].get(), races.since[k].get()};
+  return global_shadow(races, allocation, k);
 }
 
 class Lock {
@@ -913,9 +925,8 @@ int shift_for(uint32_t bytes) { return bytes >= 4 ? 2 : bytes == 2 ? 1 : 0; }
 }  // namespace
 
 Shadow shadow_of(const Machine& machine, BlockRaces& races, uint64_t offset, uint64_t bytes) {
-  if (!races.lines.empty())
-    for (uint64_t k = offset / kLineBytes; k <= (offset + bytes - 1) / kLineBytes; ++k)
-      spread(races.lines[k], races, k, machine.races->shared_shift);
+  const uint64_t lines = bytes ? std::min((offset + bytes - 1) / kLineBytes + 1, races.lines.count()) : 0;
+  for (uint64_t k = offset / kLineBytes; k < lines; ++k) spread(races, k, machine.races->shared_shift);
   return shadow_of(races);
 }
 
@@ -1072,12 +1083,11 @@ void race_shared(Warp& warp, const uint64_t* offset, uint32_t bytes, Access acce
   const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, warp.pc, flags);
   if (!record) return;
   BlockRaces& races = *warp.block->races;
-  if (!races.lines.empty()) {
+  if (races.lines.count()) {
     uint64_t before = ~uint64_t{0};
     for_lanes(warp.active, [&](int l) {  // an aligned access lies in one line
       const uint64_t index = offset[l] / kLineBytes;
-      if (index != before)
-        spread(races.lines[before = index], races, index, warp.machine->races->shared_shift);
+      if (index != before) spread(races, before = index, warp.machine->races->shared_shift);
     });
   }
   Touch<true> touch(warp, table, shadow_of(races), warp.machine->races->shared_shift, 0, record);
@@ -1274,8 +1284,8 @@ void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   each_line(
       own, shift, offset, bytes, [&](LineShadow& line, uint32_t) { line = written; },
       [&](uint32_t at, uint32_t length) {
-        if (!own.lines.empty() && length == kLineBytes)
-          own.lines[at / kLineBytes] = written;
+        if (own.lines.count() && length == kLineBytes)
+          own.lines.view().put(at / kLineBytes, written);
         else
           touch.put_write(at, length, kCollective);
       });

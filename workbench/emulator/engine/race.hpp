@@ -117,8 +117,7 @@ struct RecordTable {
 };
 
 struct Shadow {
-  uint32_t* last_write = nullptr;
-  uint32_t* since = nullptr;
+  Cells<uint32_t> last_write, since;
 };
 
 struct FreeShadow {
@@ -192,8 +191,8 @@ struct LineShadow {
 constexpr uint32_t kLineBytes = 32, kSpread = ~0u;
 
 struct BlockRaces {
-  RecycledVector<uint32_t> last_write, since;  // the shadow of shared memory, by granule
-  RecycledVector<LineShadow> lines;            // none where nothing is copied in bulk
+  StoredCells<uint32_t> last_write, since;  // the shadow of shared memory, by granule
+  StoredCells<LineShadow> lines;            // none where nothing is copied in bulk
   Knowledge barriers[16], exited;
   std::unordered_map<uint32_t, MbarrierKnowledge> mbarriers;
   std::vector<LastUse> guests;  // of this shared memory: agents of other blocks, and TMA units
@@ -214,6 +213,12 @@ struct MachineRaces {
   std::unordered_map<uint64_t, Release> releases;
   std::vector<std::unique_ptr<uint32_t, FreeShadow>> last_write, since;  // of each allocation, when touched
 };
+
+// The shadow of an allocation, the k-th: cells of what has been touched.
+inline Shadow global_shadow(const MachineRaces& races, const Allocation& allocation, size_t k) {
+  const uint64_t cells = (allocation.bytes >> races.global_shift) + 1;
+  return {{races.last_write[k].get(), cells}, {races.since[k].get(), cells}};
+}
 
 void find_granules(const Program& program, Code& code);
 void find_guesses(const Program& program, Code& code);

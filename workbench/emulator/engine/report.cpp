@@ -1,7 +1,7 @@
 // Findings behind which a launch goes on: each once for its lines, and none that only follows from another.
 #include <algorithm>
 
-#include "machine.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -38,6 +38,9 @@ std::array<int32_t, 3> key_of(const Launch& launch, const Fault& fault) {
   }
 }
 
+// What is at a wrong place or too long because of an undefined address or size is no finding of its own.
+bool leads_outside(Use use) { return use == Use::address || use == Use::operand; }
+
 bool suppressed(const Launch& launch, const Fault& fault) {
   return std::any_of(launch.suppressed.begin(), launch.suppressed.end(), [&](const auto& pair) {
     return pair.first == static_cast<int32_t>(fault.kind) &&
@@ -65,7 +68,7 @@ void report(Cluster& cluster, const Fault& fault) {
       ++(fails ? reported.failures : reported.others);
     }
     reported.known.insert(key);
-    if (fault.kind == FaultKind::uninitialised)  // what such an address leads to
+    if (fault.kind == FaultKind::uninitialised && leads_outside(static_cast<Use>(fault.info)))
       for (const FaultKind follows : {FaultKind::out_of_bounds, FaultKind::misaligned})
         reported.known.insert({static_cast<int32_t>(follows), line_of(launch, fault.pc), -1});
     if (is_of_order(fault.kind))  // nor is what is touched too early waited for at the end

@@ -220,6 +220,8 @@ void trace_executed(Warp& warp, const Instruction& instruction) {
   Cluster& cluster = *warp.block->cluster;
   ClusterTrace& trace = *cluster.trace;
   WarpTrace& own = trace_of(warp);
+  while (trace.loads.size() < cluster.loads.size())  // whatever has sent them
+    trace.loads.push_back({own.now - 1, trace.machine->copies.fetch_add(1) + 1});
   const Role role = trace.machine->roles[static_cast<size_t>(warp.pc)];
   switch (role) {
     case Role::plain:
@@ -245,10 +247,6 @@ void trace_executed(Warp& warp, const Instruction& instruction) {
       return commit_group(own.stores);
     case Role::store_wait:
       return end_groups(warp, own.stores, uniform(warp, instruction.operands[0]), TraceKind::stores);
-    case Role::bulk_load:
-      while (trace.loads.size() < cluster.loads.size())
-        trace.loads.push_back({own.now - 1, trace.machine->copies.fetch_add(1) + 1});
-      break;
     default:
       break;
   }

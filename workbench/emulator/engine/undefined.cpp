@@ -51,7 +51,8 @@ uint32_t new_origin(const Warp& warp, const Origin& origin) {
 // ---- memory
 
 struct Place {
-  uint8_t* written = nullptr;  // its shadow byte; null: written
+  WrittenBytes bytes;  // that it is one of, and which; of none where it lies outside
+  uint64_t offset = 0;
   Space space = Space::none;
   uint64_t address = 0;
   uint32_t rank = 0;
@@ -59,7 +60,7 @@ struct Place {
 };
 
 Place place_in_shared(const Block& block, uint32_t offset) {
-  return {const_cast<Block&>(block).shared_initialised.data() + offset, Space::shared, offset, block.rank,
+  return {written_in(const_cast<Block&>(block)), offset, Space::shared, offset, block.rank,
           uint64_t{block.rank} << 32 | offset};
 }
 
@@ -78,23 +79,26 @@ Place place_of(const Warp& warp, Space space, uint64_t address, int lane) {
     return place_in_shared(block, offset);
   }
   if (space == Space::local) {
-    const uint64_t at = static_cast<uint64_t>(lane) * warp.machine->launch->local_bytes + address;
+    const uint64_t own = warp.machine->launch->local_bytes;
+    const WrittenBytes bytes = warp.local_written.part(static_cast<uint64_t>(lane) * own, own);
     const uint64_t thread = uint64_t{warp.block->rank} << 10 | static_cast<uint64_t>(warp.id * kLanes + lane);
-    return {warp.local_initialised + at, space, address, warp.block->rank, (thread + 1) << 40 | address};
+    return {bytes, address, space, address, warp.block->rank, (thread + 1) << 40 | address};
   }
   Place place;
   place.space = space;
   place.address = address;
   if (space != Space::global) return place;
   const Allocation* allocation = find_allocation(*warp.machine->launch, address);
-  if (allocation && allocation->initialised)
-    place.written = allocation->initialised + (address - allocation->address);
+  if (!allocation) return place;
+  place.bytes = written_in(*allocation);
+  place.offset = address - allocation->address;
   return place;
 }
 
 uint32_t origin_at(const Warp& warp, const Place& place) {
-  if (!place.written || *place.written == kWritten) return 0;
-  if (*place.written == kHoldsUndefined) {
+  const uint8_t written = place.bytes.at(place.offset);
+  if (written == kWritten) return 0;
+  if (written == kHoldsUndefined) {
     const auto& holding = of_cluster(warp).holding;
     const auto found = holding.find(place.key);
     if (found != holding.end()) return found->second;
@@ -103,8 +107,8 @@ uint32_t origin_at(const Warp& warp, const Place& place) {
 }
 
 void put_undefined(const Warp& warp, const Place& place, uint32_t origin) {
-  if (!place.written) return;
-  *place.written = kHoldsUndefined;
+  if (!place.bytes.holds(place.offset)) return;
+  place.bytes.put(place.offset, kHoldsUndefined);
   of_cluster(warp).holding[place.key] = origin;
 }
 
@@ -821,7 +825,7 @@ uint32_t origin_in_memory(const Warp& warp, Space space, uint64_t address, uint6
 }
 
 uint32_t origin_in_shared(const Warp& warp, const Block& block, uint32_t offset, uint64_t bytes) {
-  if (all_written(block.shared_initialised.data() + offset, bytes)) return 0;
+  if (written_in(const_cast<Block&>(block)).all(offset, bytes)) return 0;
   for (uint64_t k = 0; k < bytes; ++k)
     if (const uint32_t origin = origin_at(warp, place_in_shared(block, offset + static_cast<uint32_t>(k))))
       return origin;

@@ -16,9 +16,6 @@
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
-// The shadow byte of a byte of memory. Memory of the last kind is shared or local.
-enum Written : uint8_t { kNeverWritten = 0, kWritten = 1, kHoldsUndefined = 2 };
-
 // What made an undefined value matter; `Fault::info`.
 enum class Use : int64_t { read, address, condition, stored, updated, collective, operand };
 

@@ -54,11 +54,11 @@ class ProxyReader {
       : warp_(warp), table_(table), shadow_(shadow), shift_(shift), base_(base), space_(space), lane_(lane) {}
 
   void read(uint64_t offset, uint64_t bytes) {
-    const uint64_t last = (offset + bytes - 1) >> shift_;
-    for (uint64_t cell = offset >> shift_; cell <= last; ++cell) {
+    const uint64_t end = ((offset + bytes - 1) >> shift_) + 1, cells = shadow_.last_write.count();
+    for (uint64_t cell = offset >> shift_; cell < std::min(end, cells); ++cell) {
       const uint64_t address = base_ + std::max(cell << shift_, offset);
-      check(shadow_.last_write[cell], address);
-      uint32_t set = shadow_.since ? shadow_.since[cell] : 0;
+      check(shadow_.last_write.get(cell), address);
+      uint32_t set = shadow_.since.get(cell);
       if (set == fine_set_) continue;
       fine_set_ = set;
       for (; set & kSet; set = table_.nodes[set & ~kSet].parent)
@@ -100,8 +100,8 @@ void require_swizzle(const Warp& warp, uint32_t address, int swizzle, bool lande
   const Block& block = *warp.block;
   if (!block.races || address >= block.shared.size()) return;
   const BlockRaces& races = *block.races;
-  uint32_t entry = races.lines.empty() ? kSpread : races.lines[address / kLineBytes].last_write;
-  if (entry == kSpread) entry = races.last_write[address >> warp.machine->races->shared_shift];
+  uint32_t entry = races.lines.view().get(address / kLineBytes, {kSpread, 0}).last_write;
+  if (entry == kSpread) entry = races.last_write.view().get(address >> warp.machine->races->shared_shift);
   const Record& written = block.cluster->races->table.records[entry >> 6];
   const int found = (written.flags >> kSwizzleShift) - 1;
   if (found < 0 || found * 32 == swizzle) return;
@@ -124,7 +124,7 @@ bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int 
   const uint64_t offset = address - allocation->address;
   if (bytes &&
       bytes <= allocation->bytes - offset)  // else out of bounds, which is found when it is carried out
-    ProxyReader(warp, races.table, {races.last_write[k].get(), races.since[k].get()}, races.global_shift,
+    ProxyReader(warp, races.table, global_shadow(races, *allocation, k), races.global_shift,
                 allocation->address, Space::global, lane)
         .read(offset, bytes);
   return true;
@@ -139,12 +139,11 @@ void require_acquired(const Warp& warp, uint64_t address, const TensorMapBytes& 
   std::unique_lock<std::mutex> lock;
   if (races.locked) lock = std::unique_lock<std::mutex>(races.mutex);
   const auto k = static_cast<size_t>(&allocation - machine.launch->allocations.data());
-  const uint32_t* last_write = races.last_write[k].get();
-  if (!last_write) return;
+  const Cells<uint32_t> last_write = global_shadow(races, allocation, k).last_write;
   const uint64_t first = (address - allocation.address) >> races.global_shift,
                  count = bytes.size() >> races.global_shift;
   for (uint64_t cell = first; cell < first + count; ++cell) {
-    const uint32_t entry = last_write[cell];
+    const uint32_t entry = last_write.get(cell);
     if (entry >> 6 == 0) continue;  // as the launch found it
     Fault fault =
         blamed(warp, FaultKind::proxy_fence, lane, allocation.address + (cell << races.global_shift),
@@ -211,10 +210,10 @@ namespace {
 // The newest write to a granule, of those that the shadow keeps.
 uint32_t newest_write(const RecordTable& table, Shadow shadow, uint64_t cell) {
   const auto writes = [&](uint32_t entry) { return (table.records[entry >> 6].flags & kWrite) != 0; };
-  uint32_t set = shadow.since[cell];
+  uint32_t set = shadow.since.get(cell);
   for (; set & kSet; set = table.nodes[set & ~kSet].parent)
     if (writes(table.nodes[set & ~kSet].entry)) return table.nodes[set & ~kSet].entry;
-  return writes(set) ? set : shadow.last_write[cell];
+  return writes(set) ? set : shadow.last_write.get(cell);
 }
 
 }  // namespace

@@ -334,7 +334,7 @@ void issue(Warp& warp, const Instruction& instruction) {
   const auto scale = [&](const Operand* operand) {
     return operand ? source_cells<int32_t>(warp, *operand)[0] : 1;
   };
-  product.sign = static_cast<float>(scale(operands.scale_a) * scale(operands.scale_b));
+  product.sign = static_cast<float>(scale(operands.scale_a)) * static_cast<float>(scale(operands.scale_b));
   product.transpose_a = operands.transpose_a && source_cells<int32_t>(warp, *operands.transpose_a)[0] != 0;
   product.transpose_b = operands.transpose_b && source_cells<int32_t>(warp, *operands.transpose_b)[0] != 0;
   if (!form.a_in_registers) check_descriptor(warp, product.descriptor_a);
