@@ -4,12 +4,14 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sampled import SAMPLED, Sampled
 
 sys.path[:0] = [
     str(Path(__file__).parent),
@@ -23,6 +25,19 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # what Triton compiled names files of the environment that compiled it
 os.environ.setdefault("TRITON_CACHE_DIR", str(Path(sys.prefix) / "triton-cache"))
 os.environ.pop("COLUMNS", None)  # readline, which pytest loads, sets it for the processes of pytest-xdist
+
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+MOST_PROCESSES = 16
+
+SAYS = (
+    "a sample: tests with their first parameters; the first stage of each operation, on problems of all types, layouts "
+    "and distributions. --full tests everything, -k STAGE all problems of a stage"
+)
+
+LEFT_OUT: list[int] = []
+"""How many items were left out: in this process, or in each worker of pytest-xdist."""
 
 
 @cache
@@ -46,23 +61,72 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Test in parallel, in a process a core, where nobody says how."""
+    option = config.option
+    plain = Sampled.of(config) or option.full
+    alone = option.usepdb or option.collectonly or hasattr(config, "workerinput")
+    if plain and not alone and getattr(option, "numprocesses", 0) is None:  # 0: pytest-xdist is not installed
+        option.numprocesses, option.dist = max(1, min(MOST_PROCESSES, CORES)), "worksteal"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTEST_ADDOPTS", None)  # options of this run, not of those that tests start
-    if hasattr(config, "workerinput"):
-        config.option.changed_since = config.workerinput["changed_since"]
+    # workers of pytest-xdist parse the command line again, which does not have what PYTEST_ADDOPTS has
+    given = getattr(config, "workerinput", None)
+    config.stash[SAMPLED] = Sampled.of(config) if given is None else given["sampled"] and Sampled(*given["sampled"])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Workers of pytest-xdist parse the command line again, which does not have what PYTEST_ADDOPTS has."""
-    node.workerinput["changed_since"] = node.config.getoption("changed_since")
+    sampled = node.config.stash[SAMPLED]
+    node.workerinput["sampled"] = None if sampled is None else [sampled.since]
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    sampled = config.stash[SAMPLED]
+    said = ["all of what is named is tested"] if sampled is None else [SAYS]
+    if sampled and sampled.since:
+        said.append(f"what has changed since {sampled.since} is tested thoroughly")
+    if getattr(config.option, "numprocesses", 0) == 0:
+        said.append("in one process; in parallel with: pip install pytest-xdist")
+    return said
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist has ended, and says how many items it left out: all workers leave out the same."""
+    LEFT_OUT.append(getattr(node, "workeroutput", {}).get("left_out", 0))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = max(LEFT_OUT, default=0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What was sampled, and what was skipped because something is not installed, by its reason."""
+    if config.stash[SAMPLED]:
+        tested = sum(len(terminalreporter.getreports(kind)) for kind in ("passed", "failed", "skipped", "error"))
+        every = tested + max(LEFT_OUT, default=0)
+        terminalreporter.write_line(f"a sample of {tested:,} of {every:,} tests; all: python -m pytest --full")
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.getreports("skipped")
+        if isinstance(report.longrepr, tuple)
+    )
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"skipped {count:,}: {reason}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="test everything; without it, a sample of all tests")
     parser.addoption(
         "--changed-since",
         metavar="REVISION",
-        help="of stages whose files have not changed since this commit of git, test a sample of the problems",
+        help="test thoroughly what has changed since this commit of git, and a sample of the rest",
     )
 
 
@@ -109,11 +173,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what is not in a sample, where one is asked for."""
-    if since := config.getoption("changed_since"):
+    """Deselect what is not in a sample, where one is taken."""
+    if sampled := config.stash[SAMPLED]:
         from sample import left_out
 
-        left = set(left_out(items, since))
+        left = set(left_out(items, sampled.since))
+        LEFT_OUT.append(len(left))
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 
@@ -124,12 +189,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-THAT_WAIT = ("test_isolation.py", "test_kill_anywhere.py", "test_tutorial.py", "test_watch.py")
-
-
 def _spread(items: list[pytest.Item]) -> None:
     """Set tests that mostly wait for other processes evenly among the others: where many of them were at the end, all
     workers of pytest-xdist would wait at once."""
+    from sample import THAT_WAIT
+
     waiting = [item for item in items if item.path.name in THAT_WAIT]
     others = [item for item in items if item.path.name not in THAT_WAIT]
     apart = len(others) // (len(waiting) + 1)

@@ -1,6 +1,9 @@
-"""How thoroughly a stage is tested: all of it, or a sample of its problems where its files have not changed.
+"""How thoroughly everything is tested: `pytest` alone takes a sample, `pytest --full` tests all.
 
-`pytest --changed-since REVISION` takes samples; `pytest` alone does not. `.ci/run` and `.ci/run --full` differ in this.
+A sample has every test, with its first set of parameters; of tests with an item a stage, the first stages of
+operations; of files whose tests mostly wait for processes, some. `--changed-since REVISION` adds what has changed since
+a commit of git, and leaves out tests of the emulator where it has not changed; `.ci/run` uses that. `pytest -k NAME`,
+and files named on the command line, are tested fully.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sampled import SAMPLED
 
 from workbench.catalogue import registry
 from workbench.devices import Device
@@ -66,8 +70,14 @@ OF_A_STAGE = {
     "test_every_stage_can_be_profiled_on_a_problem_of_its_own": (),
 }
 """Tests with an item a stage, and what they depend on besides the sources of the stage: where that has changed, items
-of all stages stay, and otherwise those of stages that have changed and of the first stage of each operation. That a
+of the first stage of each track stay, and otherwise of each operation, beside those of stages that have changed. That a
 stage can be profiled says nothing that verification does not say, but for its sources."""
+
+THAT_WAIT = ("test_isolation.py", "test_kill_anywhere.py", "test_tutorial.py", "test_watch.py")
+"""Files with tests that start processes and mostly wait for them."""
+
+ONE_IN = 4
+"""One in so many tests of `THAT_WAIT` is in a sample."""
 
 MOST_CHANGED = 12
 """Stages that are tested thoroughly because they changed: of more, so many, spread over all of them. A change of a
@@ -76,8 +86,8 @@ header that a hundred stages include takes no longer than that of one which ten 
 
 def is_thorough(config: pytest.Config, stage: Stage[Any]) -> bool:
     """Whether everything is tested of a stage, and not a sample."""
-    since = config.getoption("changed_since")
-    return since is None or stage.spec in changed_stages(since)
+    sampled = config.stash[SAMPLED]
+    return sampled is None or (sampled.since is not None and stage.spec in changed_stages(sampled.since))
 
 
 @cache
@@ -91,19 +101,22 @@ def changed_stages(since: str) -> frozenset[str]:
     return frozenset(spread([stage.spec for stage in changed(since)], MOST_CHANGED))
 
 
-def left_out(items: Sequence[pytest.Item], since: str) -> list[pytest.Item]:
+def left_out(items: Sequence[pytest.Item], since: str | None) -> list[pytest.Item]:
     """The items that are not in a sample.
 
-    Of tests that depend on few files, all where none of them has changed; of tests with an item a stage, those that
-    `OF_A_STAGE` leaves out; of a test of an operation no stage of which has changed, those between the first set of
-    parameters and the last.
+    Of tests with an item a stage: those of stages that have not changed, but for the first stage of each operation; of
+    each track where what the test depends on has changed. Of other tests: those of all sets of parameters but the
+    first, except for tests of an operation a stage of which has changed, and in files that have changed. Of files whose
+    tests mostly wait for processes, all but one in `ONE_IN`. Since a commit, of tests that depend on few files all
+    where none of those has changed.
     """
-    files, operations = changed_files(ROOT, since), {stage.operation for stage in changed(since)}
-    specs = {stage.spec for stage in changed(since)} | {
-        o.stages[0].spec for o in registry.operations().values() if o.stages
-    }
-    same = tuple(ROOT / tests for tests in unchanged(files))
-    of_all = {name for name, depends in OF_A_STAGE.items() if are_of(files, depends)}
+    files = changed_files(ROOT, since) if since else []
+    stages = changed(since) if since else ()
+    operations = {stage.operation for stage in stages}
+    specs = {stage.spec for stage in stages} | {o.stages[0].spec for o in registry.operations().values() if o.stages}
+    tracks = specs | {stage.spec for stage in registry.stages() if stage.parent is None}
+    same = tuple(ROOT / tests for tests in unchanged(files)) if since else ()
+    of_tracks = {name for name, depends in OF_A_STAGE.items() if are_of(files, depends)}
     found: list[pytest.Item] = []
     of_a_test: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
@@ -111,10 +124,12 @@ def left_out(items: Sequence[pytest.Item], since: str) -> list[pytest.Item]:
         if any(item.path.is_relative_to(tests) for tests in same):
             found.append(item)
         elif name in OF_A_STAGE and (spec := spec_of(item)):
-            found += [] if name in of_all or spec in specs else [item]
-        elif (operation := OF_AN_OPERATION.get(item.path.name)) and operation not in operations:
+            found += [] if spec in (tracks if name in of_tracks else specs) else [item]
+        elif item.path not in files and OF_AN_OPERATION.get(item.path.name) not in operations:
             of_a_test.setdefault((item.path, name), []).append(item)
-    return found + [item for of_one in of_a_test.values() for item in of_one[1:-1]]
+    waiting = [of_one[0] for (path, _), of_one in of_a_test.items() if path.name in THAT_WAIT]
+    found += [item for place, item in enumerate(waiting) if place % ONE_IN]
+    return found + [item for of_one in of_a_test.values() for item in of_one[1:]]
 
 
 def spec_of(item: pytest.Item) -> str | None:

@@ -129,6 +129,7 @@ def test_an_interrupt_with_cancelled_tasks_prints_no_traceback_of_a_thread(monke
 
 
 def test_a_local_cluster_listens_on_this_machine_alone() -> None:
+    pytest.importorskip("distributed", reason="of the extra cluster")
     made = _local("emulator", 1)
     hosts = [made["scheduler"]["options"], *(worker["options"] for worker in made["workers"].values())]
     assert {options["host"] for options in hosts} == {"127.0.0.1"}

@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 import sample
 from sample import EXAMPLES, LEAST, assembled, changed_files, spread, variant, words_of
+from sampled import Sampled
 
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import drawn
 from workbench.model.stage import Stage
+
+pytest_plugins = ["pytester"]
 
 EMULATOR = open_device("emulator")
 FIRST = [operation.stages[-1] for operation in registry.operations().values()]
@@ -104,6 +107,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
 VERIFIED, SPILLS, PROFILED = sample.OF_A_STAGE
 ALL = {stage.spec for stage in registry.stages()}
 FIRST_ONES = {operation.stages[0].spec for operation in registry.operations().values()}
+TRACKS = {stage.spec for stage in registry.stages() if stage.parent is None}
 
 
 def test_what_has_changed_says_which_stages_and_which_tests_of_an_operation_are_left(kept: Left) -> None:
@@ -113,13 +117,99 @@ def test_what_has_changed_says_which_stages_and_which_tests_of_an_operation_are_
     stages, items = kept(str(Path(stage.path).relative_to(sample.ROOT)))
     assert stages == dict.fromkeys(sample.OF_A_STAGE, FIRST_ONES | {stage.spec})
     of_ssd = [number for name, number in plain.items() if name.startswith("test_ssd ")]
-    assert max(of_ssd) == 2 and [n for name, n in items.items() if name.startswith("test_ssd ")] == of_ssd
+    assert max(of_ssd) == 1 and [n for name, n in items.items() if name.startswith("test_ssd ")] == of_ssd
     assert sum(n for name, n in plain.items() if "conv2d" in name) < sum(n for k, n in items.items() if "conv2d" in k)
     assert plain.keys() == items.keys()
     stages, _ = kept("workbench/judge/case.py")
-    assert stages == {VERIFIED: ALL, SPILLS: FIRST_ONES, PROFILED: FIRST_ONES}
+    assert stages == {VERIFIED: TRACKS, SPILLS: FIRST_ONES, PROFILED: FIRST_ONES}
     stages, _ = kept("workbench/toolchain/compiler.py")
-    assert stages == {VERIFIED: ALL, SPILLS: ALL, PROFILED: FIRST_ONES}
+    assert stages == {VERIFIED: TRACKS, SPILLS: TRACKS, PROFILED: FIRST_ONES}
+    assert FIRST_ONES < TRACKS
+
+
+def test_a_file_of_tests_that_has_changed_keeps_all_of_its_items(kept: Left) -> None:
+    _, plain = kept("docs/index.md")
+    _, items = kept("tests/test_ssd.py")
+    of_ssd = {name for name in plain if name.startswith("test_ssd ")}
+    assert all(items[name] >= plain[name] for name in of_ssd)
+    assert sum(items[name] for name in of_ssd) > sum(plain[name] for name in of_ssd)
+
+
+def test_a_sample_keeps_each_test_with_its_first_parameters(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        def test_once(): ...
+
+        @pytest.mark.parametrize("number", range(9))
+        def test_often(number): ...
+    """)
+    items, _ = pytester.inline_genitems()
+    left = {item.name for item in items} - {item.name for item in sample.left_out(items, None)}
+    assert left == {"test_once", "test_often[0]"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), Sampled()),
+        (("tests",), Sampled()),
+        (("-q", "-x"), Sampled()),
+        (("--changed-since", "HEAD"), Sampled("HEAD")),
+        (("--changed-since", "HEAD", "-k", "naive"), Sampled("HEAD")),
+        (("--full",), None),
+        (("-k", "naive"), None),
+        (("-m", "gpu"), None),
+        (("tests/test_some.py",), None),
+        (("tests/test_some.py::test_x",), None),
+    ],
+)
+def test_a_sample_is_taken_of_everything_and_not_of_what_is_named(
+    arguments: tuple[str, ...], expected: Sampled | None, pytester: pytest.Pytester
+) -> None:
+    pytester.makeini("[pytest]\ntestpaths = tests\nmarkers = gpu: needs one")
+    (pytester.mkdir("tests") / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
+    (pytester.path / "tests" / "test_some.py").write_text("def test_x(): ...")
+    assert Sampled.of(pytester.parseconfig(*arguments)) == expected
+
+
+def _said(*arguments: str, addopts: str = "", code: int = 0) -> str:
+    """What pytest says of tests of the repository, or of a few made up ones."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    environment = os.environ | {"PYTEST_ADDOPTS": addopts}
+    done = subprocess.run(command, env=environment, cwd=sample.ROOT, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_what_is_skipped_is_counted_by_its_reason_and_what_is_sampled_is_said(tmp_path: Path) -> None:
+    files = {"conftest.py": (Path(__file__).parent / "conftest.py").read_text(), "test_some.py": SOME}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\ntestpaths = .\npythonpath = {Path(__file__).parent}\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PYTEST_ADDOPTS": ""}
+
+    def said(*arguments: str) -> str:
+        done = subprocess.run([*command, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    lines = said().splitlines()
+    assert "a sample of 2 of 10 tests; all: python -m pytest --full" in lines
+    assert "skipped 1: could not import 'no_such_package': No module named 'no_such_package'" in lines
+    assert "2 of" not in said("--full") and "9 passed, 1 skipped" in said("-k", "test_")
+
+
+SOME = """
+import pytest
+
+@pytest.mark.parametrize("number", range(9))
+def test_often(number): ...
+
+def test_without():
+    pytest.importorskip("no_such_package")
+"""
 
 
 def test_tests_of_the_emulator_are_left_out_where_nothing_that_they_depend_on_has_changed() -> None:
@@ -162,8 +252,12 @@ def run(tmp_path: Path) -> Callable[..., str]:
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         (clone / name).write_text("")
     _git(clone, "init", "-q", "-b", "main")
+    lines = [
+        f"python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bin/{c}"
+        for c in ("workbench run", "python -m pytest")
+    ]
     for message in ("first", "second"):
-        (clone / "README.md").write_text(message)
+        (clone / "README.md").write_text("\n".join([message, *lines]))
         _git(clone, "add", "-A")
         _git(clone, "commit", "-qm", message)
 
@@ -178,10 +272,10 @@ def run(tmp_path: Path) -> Callable[..., str]:
 
 
 def test_workers_of_xdist_take_a_sample_too_where_the_option_is_in_the_environment() -> None:
-    options = os.environ | {"PYTEST_ADDOPTS": "-n 1 --changed-since no-such-commit"}
-    command = [sys.executable, "-m", "pytest", "-q", "tests/emulator/test_rules.py"]
-    done = subprocess.run(command, env=options, cwd=sample.ROOT, capture_output=True)
-    assert done.returncode == pytest.ExitCode.INTERNAL_ERROR  # a worker asks git for that commit; else all tests pass
+    pytest.importorskip("xdist", reason="of the extra test")
+    options = "-n 1 --changed-since no-such-commit"
+    # a worker asks git for that commit; else all tests pass
+    _said("-q", "tests/emulator/test_rules.py", addopts=options, code=pytest.ExitCode.INTERNAL_ERROR)
 
 
 def test_ci_takes_a_sample_since_a_commit_that_has_passed_and_everything_where_there_is_none(
@@ -194,7 +288,7 @@ def test_ci_takes_a_sample_since_a_commit_that_has_passed_and_everything_where_t
     )
     for arguments in ((), ("--full",)):
         everything = run(*arguments)
-        assert "-m pytest" in everything and "--changed-since" not in everything
+        assert "-m pytest --full" in everything and "--changed-since" not in everything
         assert "sanitized --build" in everything and "tune" in everything
         assert (clone / ".ci/passed").read_text().strip() == head
         (clone / ".ci/passed").unlink()
