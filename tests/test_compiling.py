@@ -13,7 +13,7 @@ import pytest
 
 from workbench.model.errors import WrongUsage
 from workbench.toolchain import compiling
-from workbench.toolchain.compiler import CompileError, compile_source, contents, source_digest
+from workbench.toolchain.compiler import CompileError, CompilerUnavailable, compile_source, contents, source_digest
 
 RIGHT = 'extern "C" __global__ void fine(float* x) { x[0] = 1; }\n'
 
@@ -67,6 +67,30 @@ def test_a_compiler_that_crashes_is_an_error_of_its_source(folder: Path, monkeyp
         compile_source(_source(folder, RIGHT), {})
     monkeypatch.setattr(compiling._Process, "ask", original)
     assert ".entry fine" in compile_source(_source(folder, RIGHT), {}).ptx
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_compiler_that_the_system_kills_is_started_once_more_and_no_source_is_blamed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kills: int
+) -> None:
+    left = [None] * kills
+
+    def killed(self: compiling._Process, task: object, seconds: float) -> dict[str, str]:
+        if left:
+            left.pop()
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+        return original(self, task, seconds)  # type: ignore[arg-type]
+
+    original = compiling._Process.ask
+    monkeypatch.setattr(compiling._Process, "ask", killed)
+    source = _source(folder, RIGHT)
+    if kills == 1:
+        assert ".entry fine" in compile_source(source, {}).ptx
+    else:
+        with pytest.raises(CompilerUnavailable, match=r"killed the compiler twice .* no source is to blame"):
+            compile_source(source, {})
+    assert not left
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon", ""])

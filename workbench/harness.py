@@ -312,6 +312,7 @@ class _Search:
         """
         trial = replace(trial, twice=trial.twice and self._only_twice())
         if any(self.fails(replace(trial, problem=smaller)) for smaller in reversed(trial.smaller)):
+            self._is_smallest()
             return
         raised: list[Exception] = []
 
@@ -329,6 +330,13 @@ class _Search:
                 draw()
         if raised:
             raise raised[0]
+        if trial.random or trial.smaller:
+            self._is_smallest()
+
+    def _is_smallest(self) -> None:
+        """Smaller problems than that of the last failure have been tried, and there was time for all of them."""
+        if self.last and time.monotonic() <= self.give_up:
+            self.last.smallest = True
 
     def _only_twice(self) -> bool:
         """Whether the problem of the last failure passes where it is solved once."""
@@ -347,6 +355,7 @@ class _Search:
             failure.message += " (not every time: the same problem then passed)"
         elif failure.verdict is Verdict.MISMATCH:
             self._look(failure)
+            failure.message += _tiny_inputs(self.failing)
 
     def _look(self, smallest: Failure) -> None:
         """Say what the mismatch looks like, on the largest failing problem: on the smallest, many look the same."""
@@ -383,6 +392,25 @@ class _Search:
             seconds=round(time.monotonic() - self.started, 3),
             failure=self.last,
         )
+
+
+TINY = 16
+"""Elements of all inputs of a problem that are shown with its failure."""
+
+
+def _tiny_inputs(problem: Problem) -> str:
+    """The values of the inputs of a problem that has few, for a message."""
+    shown = [name for name, array in problem.arrays().items() if array.given]
+    if sum(problem.arrays()[name].size for name in shown) > TINY:
+        return ""
+    inputs = Case.of(problem).inputs
+    return "".join(f"\n{name} = {_written(inputs[name])}" for name in shown)
+
+
+def _written(values: np.ndarray[Any, Any]) -> str:
+    narrow = values.dtype.kind not in "iubf" or values.dtype.itemsize < 4
+    plain = values.astype(np.float32) if narrow and values.dtype.kind not in "iub" else values
+    return " ".join(np.array2string(plain, separator=", ", threshold=TINY + 1).split())
 
 
 def _at_fault(problem: Problem, failure: Failure) -> Problem:

@@ -28,7 +28,7 @@ from typing import Any
 from .. import kernels
 from ..model.errors import WrongUsage, hint
 from ..model.operation import Operation
-from ..model.origin import BUILT_IN, BadOperation, BadStage, declares, trouble
+from ..model.origin import BUILT_IN, SUFFIXES, BadOperation, BadStage, declares, trouble
 from ..model.stage import Place, Stage
 from ..sandbox import child
 from ..sandbox.host import Host, Remote, StageModule, declare
@@ -486,8 +486,15 @@ def select(specs: Iterable[str]) -> list[Stage[Any]]:
     return [hosted(s) for s in chosen]
 
 
+def _not_declared(file: str) -> str:
+    return f"no stage has this source; to run it as it is: workbench emulate {file}"
+
+
 def _hint(spec: str, every: Sequence[Stage[Any]], found: Loaded) -> str:
     """What a spec that names nothing could mean, and what cannot be loaded."""
+    if Path(spec).suffix in SUFFIXES and Path(spec).is_file():
+        its = [s.spec for s in every if s.path.resolve() == Path(spec).resolve()]
+        return f"it is the source of {' and '.join(its)}" if its else _not_declared(spec)
     operation, _, name = spec.partition(":")
     names = list(dict.fromkeys(n for s in every for n in (s.operation, s.name, s.spec)))
     alike = difflib.get_close_matches(spec, names, 1, 0.8)

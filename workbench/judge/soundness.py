@@ -129,16 +129,20 @@ def _check_exact(case: Case) -> None:
             if differs.size:
                 at = tuple(int(i) for i in differs[0])
                 raise BadOperation(
-                    f"the exact tier is not exact on {case.problem}: {how}, {name}{list(at)} is {other[at]}, and in "
-                    f"float64 {right[at]}; so a right kernel may give either. Draw inputs for which every product and "
-                    "sum is representable, or leave `exact` out of the tiers and say in `not_exact` why"
+                    f"{REMEDY}, or draw inputs for which every product and sum is representable: the exact tier is not "
+                    f"exact on {case.problem}. {how.capitalize()}, {name}{list(at)} is {other[at]}; in float64 it is "
+                    f"{right[at]}. A right kernel may give either"
                 )
+
+
+REMEDY = 'declare that no inputs are exact, with the reason (not_exact="tanh is rounded")'
+"""What to do first about an exact tier that is not exact."""
 
 
 def _unchecked(problem: Problem, why: str) -> str:
     return (
-        f"whether the exact tier is exact cannot be checked on {problem}: {why}; let the reference compute in the type "
-        "that its inputs have after astype(np.float64), or define model(), which computes as a kernel does"
+        f"{REMEDY}, let the reference compute in the type that its inputs have, or define model(), which computes as a "
+        f"kernel does: the exact tier cannot be checked on {problem}, because {why}"
     )
 
 

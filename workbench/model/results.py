@@ -140,10 +140,11 @@ class Hazard:
 
 @dataclass
 class Failure:
-    """Why a stage failed, for the smallest problem found: evidence and how to see it again.
+    """Why a stage failed, for one problem: evidence and how to see it again.
 
-    `looks_like` is what the wrong result resembles, `map` shows its wrong elements as `#`, and `cells` in more detail;
-    all three may be of a larger problem, which `looks_like` and `cells` name. `hazards` are what the emulator found.
+    `smallest` says that smaller problems were tried and passed, as far as time allowed. `looks_like` is what the wrong
+    result resembles, `map` shows its wrong elements as `#`, and `cells` in more detail; all three may be of a larger
+    problem, which `looks_like` and `cells` name. `hazards` are what the emulator found.
     """
 
     verdict: Verdict
@@ -157,6 +158,7 @@ class Failure:
     map: str = ""
     cells: WrongCells | None = None
     hazards: list[Hazard] = field(default_factory=list)
+    smallest: bool = False
 
 
 @dataclass

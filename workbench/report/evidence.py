@@ -44,13 +44,15 @@ NOT_OF_A_PROBLEM = (
 """Failures that another verification finds whatever it tries first; the problems of others are kept."""
 
 
-def is_shrunk(failure: Failure) -> bool:
-    """Whether its problem is what it fails on; a check that is too weak names in its message what it was tried on."""
-    return failure.verdict is not Verdict.WEAK_CHECK
+def problem_line(failure: Failure) -> list[str]:
+    """The problem that failed; of a check that is too weak, the message names what it was tried on."""
+    if failure.verdict is Verdict.WEAK_CHECK:
+        return []
+    return [f"{'smallest failing' if failure.smallest else 'failing'} problem: {failure.problem}"]
 
 
 def explain(spec: str, verification: Verification, kept: bool = False) -> str:
-    """Everything known about a failure: verdict, smallest problem, message, wrong elements, how to see it again.
+    """Everything known about a failure: verdict, problem, message, wrong elements, how to see it again.
 
     `kept`: its problem is kept, and can be asked for by its id.
     """
@@ -59,7 +61,7 @@ def explain(spec: str, verification: Verification, kept: bool = False) -> str:
         return f"{spec}: {verification.verdict} ({unsupported_reasons(verification) or 'no problem was tried'})"
     parts = [
         f"{spec}: {failure.verdict}",
-        *([f"smallest failing problem: {failure.problem}"] if is_shrunk(failure) else []),
+        *problem_line(failure),
         failure.message.rstrip(),
     ]
     if failure.looks_like:

@@ -96,7 +96,7 @@ def _result(verdict: Judged, code: str, hazard: Hazard | None, top: Path) -> dic
     file, line = (hazard.file, hazard.line) if hazard and hazard.file else (verdict.file, verdict.line)
     said = f"{verdict.spec}: {_sentence(hazard) if hazard else verdict.message}"
     if verdict.problem and verdict.problem not in said:
-        said += f"\nsmallest failing problem: {verdict.problem}"
+        said += f"\nfailing problem: {verdict.problem}"
     if verdict.replay:
         said += f"\nreplay: {verdict.replay}"
     made: dict[str, Any] = {

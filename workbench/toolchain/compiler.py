@@ -23,12 +23,12 @@ from typing import Any
 
 from ..emulator.host_code.stubs import header_of
 from ..emulator.source_lines import header_folder, standard_headers
-from ..model.errors import WorkbenchError
 from ..model.origin import SOURCES
 from ..model.problem import Problem
 from ..model.stage import Stage
 from . import compiling
 from .compiling import CompileError as CompileError
+from .compiling import CompilerUnavailable as CompilerUnavailable
 
 INCLUDE = SOURCES / "include"
 """Headers that every source may include."""
@@ -52,10 +52,6 @@ ASSEMBLED, ASKED = ".assembled", ".asked"
 
 Defines = tuple[tuple[str, str], ...]
 """Macros and their values, sorted."""
-
-
-class CompilerUnavailable(WorkbenchError, RuntimeError):
-    """NVRTC or the CUDA headers are missing, or the cache cannot be written; the message says what to do."""
 
 
 @dataclass(frozen=True)

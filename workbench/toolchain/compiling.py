@@ -40,6 +40,15 @@ class CompileError(WorkbenchError):
     """NVRTC rejected the source, or did not finish; the message holds its diagnostics."""
 
 
+class CompilerUnavailable(WorkbenchError, RuntimeError):
+    """NVRTC or the CUDA headers are missing, the cache cannot be written, or the system kills the compiler for want of
+    memory; the message says what to do."""
+
+
+class _Killed(Exception):
+    """The system has killed the compiler."""
+
+
 @dataclass(frozen=True)
 class Product:
     """What NVRTC made of a source, and what ptxas said of it."""
@@ -107,6 +116,8 @@ class _Process:
 
     def _why(self) -> str:
         code = self._process.wait()
+        if code == -signal.SIGKILL:
+            raise _Killed
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         self._words.seek(0)
         words = self._words.read()[-2000:].decode(errors="replace").strip()
@@ -161,14 +172,8 @@ def begin() -> None:
         _idle.append(process)
 
 
-def run(text: str, name: str, flags: Sequence[str], headers: Mapping[bytes, bytes]) -> Product:
-    """Compile a source; `headers` are texts by their names, others are found in the folders of the flags.
-
-    Raises CompileError, with NVRTC's diagnostics or why it did not end, and WrongUsage for a wrong limit.
-    """
-    seconds, memory = limit(SECONDS, DEFAULT_SECONDS), int(limit(MEMORY, DEFAULT_MB) * 1e6)
-    names, texts = ([part.decode("latin-1") for part in parts] for parts in (headers, headers.values()))
-    task = {"text": text, "name": name, "flags": [*flags], "headers": texts, "header_names": names}
+def _ask(task: Mapping[str, Any], seconds: float, memory: int) -> dict[str, str]:
+    """The answer of a process that is idle, or of a new one. Raises CompileError and _Killed."""
     with _lock:
         process = next((p for p in _idle if p.usable(memory)), None)
         if process is not None:
@@ -182,6 +187,28 @@ def run(text: str, name: str, flags: Sequence[str], headers: Mapping[bytes, byte
         raise
     with _lock:
         _idle.append(process)
+    return answer
+
+
+def run(text: str, name: str, flags: Sequence[str], headers: Mapping[bytes, bytes]) -> Product:
+    """Compile a source; `headers` are texts by their names, others are found in the folders of the flags.
+
+    A compiler that the system kills is started once more. Raises CompileError, with NVRTC's diagnostics or why it did
+    not end, CompilerUnavailable where the system kills it again, and WrongUsage for a wrong limit.
+    """
+    seconds, memory = limit(SECONDS, DEFAULT_SECONDS), int(limit(MEMORY, DEFAULT_MB) * 1e6)
+    names, texts = ([part.decode("latin-1") for part in parts] for parts in (headers, headers.values()))
+    task = {"text": text, "name": name, "flags": [*flags], "headers": texts, "header_names": names}
+    try:
+        answer = _ask(task, seconds, memory)
+    except _Killed:
+        try:
+            answer = _ask(task, seconds, memory)
+        except _Killed:
+            raise CompilerUnavailable(
+                f"the system has killed the compiler twice while it had {name}, as it does when memory is short; no "
+                "source is to blame. Use fewer processes (--jobs, pytest -n), or end other programs"
+            ) from None
     if "failed" in answer:
         raise CompileError(answer["failed"])
     if "memory" in answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from ..ptx import Instruction
+from ..ptx.tree import Address
 from ..source_lines import through
 from .evidence import Evidence
 from .flow import Flow
@@ -24,6 +25,11 @@ def _is_strong(instruction: Instruction) -> bool:
     return opcode.startswith(("atom", "red.")) or (
         opcode.startswith(("ld", "st")) and not _STRONG.isdisjoint(instruction.parts)
     )
+
+
+def _address(instruction: Instruction) -> Address | None:
+    """The first address among the operands."""
+    return next((operand for operand in instruction.operands if isinstance(operand, Address)), None)
 
 
 def _narrow_scope(instruction: Instruction) -> str:
@@ -145,6 +151,15 @@ class Races(Evidence):
         if line != here and seen.pc not in self.flow.after(seen.other_pc):
             between = f"between {here} and {line}"  # whoever was there first had been here before
         atomic = bool(seen.info & 1) and bool(seen.info & 2)
+        if line == here and self.have_one_element():
+            advice = (
+                "several threads have this element, and no barrier changes that: use an atomic, or give each thread an "
+                "index of its own"
+            )
+            if seen.pc in self.flow.after(seen.pc):
+                barrier = "__syncwarp()" if seen.other_warp == seen.warp else "__syncthreads()"
+                advice += f"; if they have it in different runs of the loop, {barrier} is missing {between}"
+            return advice
         if seen.other_block == seen.block and seen.other_warp == seen.warp:
             return f"__syncwarp() is missing {between}"
         if self.instruction and "mbarrier::complete_tx" in self.instruction.opcode:
@@ -161,6 +176,16 @@ class Races(Evidence):
             + (", make both accesses atomic" if atomic else "")
             + ", hand over with __threadfence() and an atomic flag on both sides, or use two launches"
         )
+
+    def have_one_element(self) -> bool:
+        """Whether the line reads and stores one element by one index, which two threads of the block have. Of a line
+        that reads an element of a neighbour, `s[i] += s[i + n]`, the index of the load is not that of a store."""
+        if self.instruction is None or self.other is None or self.seen.other_block != self.seen.block:
+            return False
+        location = self.instruction.location
+        stores = [i for i in self.context.entry.instructions if i.location == location and i.opcode.startswith("st")]
+        stored = {_address(i) for i in stores}
+        return None not in stored and {_address(self.instruction), _address(self.other)} <= stored
 
     @cached_property
     def flow(self) -> Flow:

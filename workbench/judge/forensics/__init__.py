@@ -47,6 +47,7 @@ LOOKS: tuple[Callable[[Evidence], str | None], ...] = (
     scale.base_two,
     precision.narrow,
     sums.known_fault,
+    precision.rounding,
     scale.factor,
     places.region,
 )

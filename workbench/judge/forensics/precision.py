@@ -23,6 +23,24 @@ FEWEST = 8
 """Answers that are needed to tell of their type."""
 
 
+TIGHT = 8.0
+"""Errors of so many times the bound, at most, may be those of a right kernel beyond a bound that is too tight."""
+
+
+def rounding(e: Evidence) -> str | None:
+    """Errors beyond the bound that are not far beyond it."""
+    if e.case.problem.tier is Tier.EXACT or not np.isfinite(e.got[e.bad]).all() or not (e.bound[e.bad] > 0).all():
+        return None
+    error = np.abs(e.got - e.expected)[e.bad]
+    worst = float((error / e.bound[e.bad]).max())
+    if worst > TIGHT or (error > 1e-3 * np.abs(e.expected).max()).any():
+        return None
+    return (
+        f"errors of at most {worst:.3g} times what is permitted, as rounding gives: the bound may be too tight. "
+        "Derive it from the sums that a right kernel rounds, or look for a sum in a bad order"
+    )
+
+
 def narrow(e: Evidence) -> str | None:
     """Errors everywhere that are small: whose type it is."""
     if e.case.problem.tier is Tier.EXACT or not np.isfinite(e.got).all() or not np.isfinite(e.expected).all():

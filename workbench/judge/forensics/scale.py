@@ -29,7 +29,7 @@ def factor(e: Evidence) -> str | None:
     """The same factor for all, or for the elements of each row or column."""
     with np.errstate(invalid="ignore", divide="ignore"):
         tells = (np.abs(e.expected) > TELLING * e.bound) & np.isfinite(e.expected) & np.isfinite(e.got)
-        if not tells.any() or tells.mean() < SHARE:
+        if tells.sum() < 2 or tells.mean() < SHARE:  # one element is some factor of any other
             return None
         ratio = np.where(tells, e.got / e.expected, np.nan)
     whole = np.full(e.got.shape, np.nanmedian(ratio))

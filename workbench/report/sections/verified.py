@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ...model.results import Run, StageResult, Verification
 from ...records import store
-from ..evidence import explain, failed, is_shrunk, tiers, wrong_elements
+from ..evidence import explain, failed, problem_line, tiers, wrong_elements
 from ..markdown import fenced, one_line, table
 from ..page import Page
 from ..pictures import alt, picture_name
@@ -90,8 +90,8 @@ def _failure(s: StageResult, pictures: Collection[str]) -> list[str]:
     failure = s.verification.failure
     if failure is None:
         return [*parts, fenced(explain(f"{s.operation}:{s.stage}", s.verification))]
-    if is_shrunk(failure):
-        parts.append(f"Smallest failing problem: `{failure.problem}`")
+    for line in problem_line(failure):
+        parts.append(line[0].upper() + line[1:].replace(failure.problem, f"`{failure.problem}`"))
     parts.append(fenced(failure.message.rstrip()))
     if failure.looks_like:
         parts += [f"Looks like: {one_line(failure.looks_like)}", fenced(failure.map)]
