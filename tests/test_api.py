@@ -38,8 +38,8 @@ def test_not_one_example_is_refused(function):
 
 @pytest.mark.parametrize("package", [workbench, ops, emulator])
 def test_everything_public_is_on_the_page_and_explained(package):
-    page = (DOCS / "api.md").read_text()
-    shown = re.findall(rf"^### `{re.escape(package.__name__)}\.(\w+)`$", page, re.MULTILINE)
+    page = (DOCS / f"api{package.__name__.removeprefix('workbench').replace('.', '-')}.md").read_text()
+    shown = re.findall(rf"^## `{re.escape(package.__name__)}\.(\w+)`$", page, re.MULTILINE)
     assert sorted(shown) == sorted(package.__all__)
     for name in package.__all__:
         value = getattr(package, name)

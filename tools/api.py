@@ -1,20 +1,31 @@
-"""Writes docs/api.md from the docstrings of all that is public: python tools/api.py"""
+"""Writes docs/api*.md from the docstrings of all that is public, a page for each package: python tools/api.py"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import griffe2md
 
-PUBLIC = ("workbench", "workbench.ops", "workbench.emulator", "workbench.triton")
-"""What their `__all__` lists is public."""
+ROOT = Path(__file__).parent.parent
 
-PAGE = Path(__file__).parent.parent / "docs/api.md"
+PUBLIC = {
+    "workbench": "docs/api.md",
+    "workbench.ops": "docs/api-ops.md",
+    "workbench.emulator": "docs/api-emulator.md",
+    "workbench.triton": "docs/api-triton.md",
+}
+"""What their `__all__` lists is public, and the page of each."""
 
-HEAD = """# The public interface
+FIRST = ("verify", "bench", "results", "simple_operation", "Outcome")
+"""What most people look for stands before the rest, which is in alphabetical order."""
+
+HEAD = """# The public interface: `{}`
 
 <!-- made by tools/api.py from the docstrings; change those -->
+
+Pages: {}.
 
 """
 
@@ -22,7 +33,7 @@ CONFIG: Any = {
     **griffe2md.default_config,
     "docstring_style": None,
     "filters": ["!^_"],
-    "heading_level": 2,
+    "heading_level": 1,
     "inherited_members": False,
     "line_length": 100,
     "load_external_modules": False,
@@ -36,10 +47,21 @@ CONFIG: Any = {
 }
 
 
-def page() -> str:
-    """The page as it should be."""
-    return HEAD + "\n\n".join(griffe2md.render_package_docs(name, CONFIG).strip() for name in PUBLIC) + "\n"
+def page(package: str) -> str:
+    """The page of a package as it should be."""
+    pages = ", ".join(f"[`{name}`]({Path(path).name})" for name, path in PUBLIC.items() if name != package)
+    lead, *sections = re.split(r"^(?=## )", griffe2md.render_package_docs(package, CONFIG), flags=re.MULTILINE)
+    _, _, lead = lead.strip().partition("\n")  # the name of the package is in the title
+    order = {f"## `{package}.{name}`": place for place, name in enumerate(FIRST)}
+    sections.sort(key=lambda section: order.get(section.partition("\n")[0], len(order)))
+    return HEAD.format(package, pages) + "\n\n".join(map(str.strip, (lead, *sections))) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """All pages by their path from the top of the repository."""
+    return {path: page(package) for package, path in PUBLIC.items()}
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for path, text in pages().items():
+        (ROOT / path).write_text(text)

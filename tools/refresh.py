@@ -62,7 +62,7 @@ def readme(root: Path) -> Files:
 
 def api(root: Path) -> Files:
     """The public interface, from docstrings."""
-    return {"docs/api.md": script("tools/api.py").page().encode()}
+    return {path: text.encode() for path, text in script("tools/api.py").pages().items()}
 
 
 def commands(root: Path) -> Files:

@@ -61,16 +61,18 @@ def of(runs: Iterable[Run]) -> DataFrame:
 
 
 def results(folder: str | Path = "build/reports") -> DataFrame:
-    """Every published figure below a folder of reports, or in one file of results, as a table of pandas.
+    """Every published figure of a folder of reports as a table of pandas.
 
-    It has a row for each stage on each problem that was timed, and one for each stage that was only verified: in runs
-    of `workbench run` and `workbench bench`, in experiments, and in the records of benchmarks that time stages. The
-    columns are those of `Outcome.frame`. Files that hold none of these are left out.
+    - `folder`: a folder, with all folders below it, or one file of results.
+
+    The table has a row for each stage on each problem that was timed, and one for each stage that was only verified: of
+    `workbench run` and `workbench bench`, of experiments, and of benchmarks that time stages. The columns are those of
+    `Outcome.frame`. Files that hold none of these are left out.
 
     Raises ResultsError where there are no results, or where a file of results is damaged; ImportError without pandas.
 
     >>> import workbench
-    >>> table = workbench.results("reports")
+    >>> table = workbench.results("reports")  # doctest: +SKIP
     >>> table[table.stage == "stream_k"].groupby("problem").tflops.max()  # doctest: +SKIP
     """
     return of(store.everything(Path(folder)))

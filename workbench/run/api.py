@@ -126,12 +126,15 @@ def verify(
     seed: int | None = None,
     problem: str | Problem | None = None,
 ) -> Outcome:
-    """Check stages against NumPy on `examples` random problems each, or on the one given.
+    """Check stages against NumPy on random problems, or on one.
 
-    `what` are stages, operations, or their names as on the command line (`gemm`, `gemm:naive`); the default is every
-    stage of the project. `code` is CUDA C++ that replaces the source of the one stage; its entry point has the same
-    name and parameters. Problems and inputs are drawn from the `seed`. The default is a fresh secret seed, which the
-    outcome names. `device` is `cuda`, `emulator` or `auto`. A `problem` may be text.
+    - `what`: stages, operations, or their names as on the command line (`gemm`, `gemm:naive`). The default is every
+      stage of the project.
+    - `code`: CUDA C++ that replaces the source of the one stage. Its entry point has the same name and parameters.
+    - `device`: `cuda`, `emulator`, or `auto`, which takes a GPU where there is one.
+    - `examples`: how many random problems each stage has to solve, at least one.
+    - `seed`: what problems and inputs are drawn from. The default is a fresh secret seed, which the outcome names.
+    - `problem`: the one problem to solve instead, as an object or as text (`m=16,n=16,k=16`).
 
     Raises UnknownSpec, BadProject, ProblemError, DeviceUnavailable, and ValueError for `code` with several stages, and
     for fewer than one example. A fault of a stage is in the outcome, and raises nothing.
@@ -157,8 +160,10 @@ def bench(
 ) -> Outcome:
     """Verify stages as `verify` does, then time those that passed, on a GPU, interleaved with the vendor's library.
 
-    `problem` takes the place of the suite of timed problems. Nothing is saved. Raises what `verify` raises, and
-    DeviceUnavailable where there is no GPU.
+    - `what`, `code`, `device`, `examples`, `seed`: as for `verify`.
+    - `problem`: the one problem to time, instead of the suite of timed problems of each operation.
+
+    Nothing is saved. Raises what `verify` raises, and DeviceUnavailable where there is no GPU.
 
     >>> import workbench
     >>> workbench.bench("vector_add", device="emulator")
