@@ -29,8 +29,12 @@ REPORTS = Path(__file__).parents[1] / "reports"
 
 
 def begin(device: DeviceInfo, *lists: str) -> Record:
-    """A record of this code on a device, with lists that are still empty."""
-    made: Record = {"environment": asdict(environment.describe()), "device": asdict(device)}
+    """A record of this code on a device, with lists that are still empty. Ends the program where the checkout has
+    uncommitted changes: nobody could look up what was measured."""
+    here = environment.describe()
+    if here.dirty:
+        raise SystemExit("the checkout has uncommitted changes: commit them first, so that the record names its code")
+    made: Record = {"environment": asdict(here), "device": asdict(device)}
     return made | {name: [] for name in lists}
 
 

@@ -290,11 +290,33 @@ def test_pytest_makes_an_item_of_every_stage_of_the_project(project: Path, monke
     assert "ZeroDivisionError" in found.stdout
 
 
-def test_the_record_has_the_commit_of_the_project_and_its_code(project: Path) -> None:
-    def git(*arguments: str) -> str:
-        identity = ("-c", "user.name=x", "-c", "user.email=x@example.com")
-        return subprocess.run(["git", *identity, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+def git(*arguments: str) -> str:
+    """What git prints in the working directory."""
+    identity = ("-c", "user.name=x", "-c", "user.email=x@example.com")
+    return subprocess.run(["git", *identity, *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
+
+def test_a_report_that_git_has_is_not_made_again_of_uncommitted_changes(project: Path) -> None:
+    Path("reports/emulator/results").mkdir(parents=True)
+    Path("reports/emulator/README.md").write_text("kept")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "start")
+    assert not environment.unpublishable(Path("reports/emulator"))
+    with (project / "signs.py").open("a") as file:
+        file.write("# changed\n")
+    refused = workbench("run", "negation", "--device", "emulator", "--output", "reports")
+    assert refused.exit_code == 1 and "has uncommitted changes" in refused.stderr
+    assert "commit the changes first, or choose another folder with --output" in " ".join(refused.stderr.split())
+    assert list(Path("reports/emulator/results").iterdir()) == []
+    assert not environment.unpublishable(Path("build/reports"))  # is not there yet
+    Path("build/reports").mkdir(parents=True)
+    assert not environment.unpublishable(Path("build/reports"))  # is not in git
+    git("commit", "-q", "-a", "-m", "changed")
+    assert not environment.unpublishable(Path("reports/emulator"))
+
+
+def test_the_record_has_the_commit_of_the_project_and_its_code(project: Path) -> None:
     before = environment.code_digest()
     git("init", "-q")
     git("add", ".")

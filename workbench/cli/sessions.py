@@ -101,7 +101,12 @@ def folder_of(device: Device, output: Path) -> Folder:
 
 
 def check_writable(path: Path) -> None:
-    """Raises WorkbenchError where reports cannot be written in a folder."""
+    """Raises WorkbenchError where reports cannot be written in a folder, or are in git and would be of no commit."""
+    if environment.unpublishable(path):
+        raise WorkbenchError(
+            f"git has the reports in {path}, and the checkout has uncommitted changes, so a report would name a commit "
+            "that it is not of; commit the changes first, or choose another folder with --output"
+        )
     try:
         store.check_writable(path)
     except OSError as error:

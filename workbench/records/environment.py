@@ -58,8 +58,7 @@ files were committed anew where they were copied to, so that its history names a
 
 def describe() -> Environment:
     """The environment of this process, now: date in UTC, commit, CPU and versions. Never fails."""
-    project = registry.loaded().project
-    commit, dirty = _checkout_around(project) if project else _checkout(SOURCES.parent)
+    commit, dirty = _commit()
     return Environment(
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         commit=commit,
@@ -70,6 +69,18 @@ def describe() -> Environment:
         code_sha256=code_digest(),
         cuda=_cuda(),
     )
+
+
+def _commit() -> tuple[str, bool]:
+    """The commit of the project, or of the workbench where there is none, and whether there are uncommitted changes."""
+    project = registry.loaded().project
+    return _checkout_around(project) if project else _checkout(SOURCES.parent)
+
+
+def unpublishable(folder: Path) -> bool:
+    """Whether a report in a folder would be published, since git has files of the folder, and be of code that no commit
+    has."""
+    return bool(folder.is_dir() and ask_git(folder, "ls-files", "--", ".")) and _commit()[1]
 
 
 def code_digest() -> str:
