@@ -35,6 +35,7 @@ from workbench.kernels.gemm import tiling
 from workbench.model.calls import Function
 from workbench.model.cost_model import Constants, Work, misfit, predict
 from workbench.model.launch import ceil_div
+from workbench.model.machine import H200
 from workbench.ops.dispatch import Operators
 from workbench.records import cost, store
 from workbench.toolchain.compiling import CompileError
@@ -192,7 +193,7 @@ def kept(shipped: Mapping[str, Mapping[str, Any]], times: Sequence[Made]) -> dic
     for key, new in found.items():
         before = Constants(**shipped[key]) if key in shipped else new
         of_key = [(work, us) for name, work, us in times if cost.key_of(name, work) == key]
-        ours, theirs = (misfit(of_key, constants, cost.MULTIPROCESSORS) for constants in (new, before))
+        ours, theirs = (misfit(of_key, constants, H200.multiprocessors) for constants in (new, before))
         if before.samples == new.samples and theirs <= (1 + ALIKE) * ours + EXACT * len(of_key):
             found[key] = before
     return found
@@ -216,7 +217,7 @@ def slower(found: dict[str, Constants], times: Iterator[tuple[str, Made]]) -> di
     by_problem: dict[str, dict[str, tuple[float, float]]] = {}
     for text, (name, work, us) in times:
         if of_kind := found.get(cost.key_of(name, work)):
-            by_problem.setdefault(text, {})[name] = (predict(work, of_kind, cost.MULTIPROCESSORS).us, us)
+            by_problem.setdefault(text, {})[name] = (predict(work, of_kind, H200.multiprocessors).us, us)
     rows = {}
     for text, of_problem in by_problem.items():
         best = min(of_problem, key=lambda name: of_problem[name][0])
@@ -298,7 +299,7 @@ def _figures(found: Constants) -> list[str]:
 
 def _rates(found: Constants) -> list[str]:
     """Rates of all multiprocessors, in millions of a microsecond, as T a second."""
-    each = [cost.MULTIPROCESSORS / us / 1e6 if us else None for us in (found.flop_us, found.loaded_us)]
+    each = [H200.multiprocessors / us / 1e6 if us else None for us in (found.flop_us, found.loaded_us)]
     return ["-" if rate is None else f"{rate:.0f}" for rate in each] + [f"{found.bandwidth / 1e6:.1f}"]
 
 

@@ -23,6 +23,7 @@ from workbench.devices.ready import LaunchConfig
 from workbench.model import calls
 from workbench.model.arrays import Array
 from workbench.model.launch import Launch
+from workbench.model.machine import H200
 from workbench.model.results import Verdict
 from workbench.model.tensor_map import TensorMap
 from workbench.ops import dispatch, launched, prepared
@@ -47,7 +48,7 @@ class EmulatedGpu(CudaDevice):
     """`log` counts what the hot path may not do, and launches by stream are in `launched`."""
 
     def __init__(self) -> None:
-        self.architecture, self.limits = 90, emulator.H200
+        self.machine, self.limits = H200, emulator.H200
         self.properties: Mapping[str, Any] = {"name": b"an emulated device", "multiProcessorCount": RESIDENT}
         self.memory = emulator.Memory()
         self.free: dict[int, list[int]] = {}

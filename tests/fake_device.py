@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from workbench.devices.base import OnMachine
 from workbench.judge.case import quiet
 from workbench.model.arrays import Array
 from workbench.model.launch import Plan
+from workbench.model.machine import H200
 from workbench.model.problem import Problem
 from workbench.model.results import DeviceInfo
 from workbench.toolchain.compiler import Compiled
@@ -23,14 +25,13 @@ class Storage(dict[str, np.ndarray[Any, Any]]):
     before: dict[str, np.ndarray[Any, Any]]
 
 
-class FakeDevice:
+class FakeDevice(OnMachine):
     """Solves each bound problem by its reference, then lets `spoil(problem, storages)` tamper with all arrays.
 
     The problem is found by asking `problem_of`, set by the test: a real device only ever sees launches.
     """
 
-    name = "emulator"
-    architecture = 90
+    name, machine, times = "emulator", H200, False
 
     def __init__(self, spoil: Spoil = lambda problem, storage: None) -> None:
         self.spoil = spoil

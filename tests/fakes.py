@@ -13,19 +13,25 @@ import numpy as np
 from synthetic import EMULATOR, H200
 
 from workbench.devices import Fault
+from workbench.devices.base import OnMachine
 from workbench.model.arrays import Array
 from workbench.model.launch import Plan
+from workbench.model.machine import H200 as MACHINE
 from workbench.model.results import DeviceInfo, Verdict
 from workbench.toolchain.compiler import Compiled
 
 
-class NumpyDevice:
+class NumpyDevice(OnMachine):
     """Adds vectors. `wrong_after` elements of a vector are right, the others one too large; `fault` ends every run."""
 
-    architecture = 90
+    machine = MACHINE
 
     def __init__(self, name: str = "emulator", *, wrong_after: int | None = None, fault: str | None = None) -> None:
         self.name, self.wrong_after, self.fault = name, wrong_after, fault
+
+    @property
+    def times(self) -> bool:  # type: ignore[override]
+        return self.name == "cuda"
 
     def info(self) -> DeviceInfo:
         return H200 if self.name == "cuda" else EMULATOR

@@ -25,7 +25,8 @@ from workbench.kernels.conv2d.padding import THREADS, no_eights, no_k_tiles, pad
 from workbench.kernels.conv2d.problem import SHAPES, touched
 from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
-from workbench.model.launch import MULTIPROCESSORS, ceil_div
+from workbench.model.launch import ceil_div
+from workbench.model.machine import H200
 from workbench.model.problem import ProblemError, Tier
 from workbench.toolchain.compiler import translate_source
 
@@ -483,7 +484,7 @@ def test_blocks_that_share_k_add_up_all_of_it(splits, channels):
 def test_few_tiles_are_shared_among_blocks_and_many_are_not():
     few = Conv2dProblem(height=64, width=64, channels=424, filters=88, taps_y=5, taps_x=5, pad_y=2, pad_x=2)
     *tile, shares = fitted_to_shares(few)
-    assert shares > 1 and 100 <= few.tiles(*tile) * shares <= MULTIPROCESSORS
+    assert shares > 1 and 100 <= few.tiles(*tile) * shares <= H200.multiprocessors
     assert [fitted_to_shares(p)[2] for p in CONV2D.suite[:8]] == [1] * 8
     assert _stage("split_k").plan(few).launches[0].grid == (few.tiles(*tile) * shares, 1, 1)
 
@@ -513,7 +514,7 @@ def test_flexible_tiles_fit_filters_and_multiprocessors():
         size = _stage("flexible_tiles").sizes(problem)
         tiles = problem.tiles(size["BLOCK_M"], size["BLOCK_N"])
         assert -filters % size["BLOCK_N"] < 32
-        assert tiles / (ceil_div(tiles, MULTIPROCESSORS) * MULTIPROCESSORS) > 0.9
+        assert tiles / (ceil_div(tiles, H200.multiprocessors) * H200.multiprocessors) > 0.9
     assert ops.choose("conv2d", problem, 90, 16).name == "flexible_tiles"
 
 

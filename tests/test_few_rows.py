@@ -21,6 +21,7 @@ from workbench.kernels.rows import gradients, groups
 from workbench.kernels.scan import ScanProblem
 from workbench.kernels.softmax import SoftmaxProblem
 from workbench.kernels.transpose import LARGE, TRANSPOSE, TransposeProblem
+from workbench.model.machine import H200
 from workbench.model.problem import Problem
 
 
@@ -35,7 +36,7 @@ def test_threads_share_a_row_as_far_as_the_device_and_the_row_go(rows, count):
     if count >= 32 and blocks == 1:  # with no other number of threads does the last row end sooner
 
         def ends(threads: int) -> int:
-            at_once = groups.MULTIPROCESSORS * 1024 // threads
+            at_once = H200.multiprocessors * 1024 // threads
             return -(-rows // at_once) * (-(-count // (4 * threads)) + 1)
 
         assert ends(group) == min(
@@ -44,7 +45,7 @@ def test_threads_share_a_row_as_far_as_the_device_and_the_row_go(rows, count):
     if blocks > 1:
         assert group == threads and rows < 264
         assert count // blocks >= 4 * group  # a block loads at least once with all its threads
-        assert rows * blocks >= groups.MULTIPROCESSORS or blocks == count // (4 * group)
+        assert rows * blocks >= H200.multiprocessors or blocks == count // (4 * group)
 
 
 def test_blocks_that_share_a_row_of_a_product_have_all_of_its_vectors():

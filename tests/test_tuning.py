@@ -18,12 +18,14 @@ from synthetic import H200
 
 from workbench.catalogue import registry
 from workbench.devices import open_device
+from workbench.devices.base import OnMachine
 from workbench.harness import Case
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 from workbench.measure import configurations, doubts, places, timing, tuning
 from workbench.measure.places import Here, There
 from workbench.measure.proposals import Proposals, allowed
 from workbench.measure.tuning import Tuning, tune
+from workbench.model import machine
 from workbench.model.arrays import Array
 from workbench.model.launch import Plan
 from workbench.model.problem import Size
@@ -60,10 +62,10 @@ class Inline(Executor):
         return future
 
 
-class Gpu:
+class Gpu(OnMachine):
     """Adds vectors in NumPy, in a time that depends on the parameters with which the kernel was compiled."""
 
-    name, architecture = "cuda", 90
+    name, machine, times = "cuda", machine.H200, True
 
     def __init__(self, clock: Clock, seed: int = 0) -> None:
         self.clock, self.random = clock, random.Random(seed)

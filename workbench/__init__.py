@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .model.arrays import Array, Arrays
     from .model.dtypes import BF16, DTYPES, E4M3, E5M2, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
     from .model.launch import Launch, Plan, ceil_div
+    from .model.machine import Machine, machine
     from .model.operation import Operation
     from .model.problem import Cost, Invariant, Problem, ProblemError, Size, Tier, draw_values, extents
     from .model.short import simple_operation
@@ -36,6 +37,7 @@ _WHERE = {
     "model.dtypes": ("BF16", "DTYPES", "E4M3", "E5M2", "FLOATS", "FP16", "FP32", "FP64", "TF32", "DType", "dtype_of"),
     "model.arrays": ("Array", "Arrays"),
     "model.launch": ("Launch", "Plan", "ceil_div"),
+    "model.machine": ("Machine", "machine"),
     "model.tensor_map": ("Im2col", "TensorMap"),
     "model.problem": ("Cost", "Invariant", "Problem", "ProblemError", "Size", "Tier", "draw_values", "extents"),
     "model.short": ("simple_operation",),
@@ -63,6 +65,7 @@ __all__ = [
     "Im2col",
     "Invariant",
     "Launch",
+    "Machine",
     "Operation",
     "Outcome",
     "Plan",
@@ -81,6 +84,7 @@ __all__ = [
     "draw_values",
     "dtype_of",
     "extents",
+    "machine",
     "operations",
     "results",
     "simple_operation",

@@ -92,7 +92,7 @@ def verify(
     A stage whose Python code changes what judges it has failed whatever else it does (TAMPERING); what it has changed
     is put back.
     """
-    watch, there = integrity.Watch(), list[str]()
+    watch, there, stage = integrity.Watch(), list[str](), stage.on(device.machine)
     drawing = _drawing(stage, device, examples if problems is None else len(problems), seed)
     search = _Search(stage, device, call, on_problem)
     try:
@@ -122,6 +122,7 @@ def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> lis
 
 
 def _drawing(stage: Stage[Any], device: Device, examples: int, seed: int) -> Problems:
+    stage = stage.on(device.machine)
     return Problems(registry.operation_of(stage), stage, device.name, (device.architecture,), examples, seed)
 
 

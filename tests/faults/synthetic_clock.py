@@ -10,10 +10,12 @@ from unittest.mock import patch
 import numpy as np
 
 from workbench.catalogue import registry
+from workbench.devices.base import OnMachine
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.measure import timing
 from workbench.model.arrays import Array
 from workbench.model.launch import Plan
+from workbench.model.machine import H200
 from workbench.model.results import Conditions, DeviceInfo, Measurement
 
 COLD_US, WARM_US = 100.0, 40.0
@@ -62,10 +64,10 @@ class ClockWatch:
         return left
 
 
-class ClockGpu:
+class ClockGpu(OnMachine):
     """Adds vectors in NumPy and lets its clock run. `cheat` says how it deceives."""
 
-    name, architecture = "cuda", 90
+    name, machine, times = "cuda", H200, True
 
     def __init__(self, clock: Clock, cheat: str = "") -> None:
         self.clock, self.cheat = clock, cheat

@@ -60,7 +60,7 @@ def experiment(names: tuple[str, ...], examples: int, device_name: str, seed: in
         for point in made.points:
             if failed(point.verification):
                 notice(explain(f"{made.name}, {point.series}, {point.value}", point.verification))
-            elif point.untimed and device.name != "emulator":
+            elif point.untimed and device.times:
                 notice(f"{made.name}, {point.series}, {point.value} was not timed: {point.untimed}")
     notice(f"wrote {', '.join(str(path) for path in written if path.suffix == '.md')}")
     if not all(study.ok(made) for _, made in found):

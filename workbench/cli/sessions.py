@@ -85,7 +85,7 @@ def session_on(
 ) -> Session:
     """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
     folder = None if output is None else folder_of(device, output)
-    timed = folder is not None and device.name != "emulator"
+    timed = folder is not None and device.times
     any_seed, chosen = request.asked(seed) is None, request.chosen(seed)
     session = Session(
         device, examples, chosen, timed, problems, folder, fresh=fresh, keep=True, cluster=cluster, any_seed=any_seed
@@ -117,7 +117,7 @@ def check_writable(path: Path) -> None:
 
 def use_sanitizer(session: Session) -> None:
     """Let the session use compute-sanitizer. Raises WorkbenchError where that is not possible."""
-    if session.device.name != "cuda":
+    if not session.device.times:
         raise WorkbenchError("compute-sanitizer looks at kernels on a GPU; the emulator finds such hazards by itself")
     sanitizer.find()
     session.sanitize = True

@@ -87,7 +87,7 @@ def tune(
                 documents.result({"searches": [dataclasses.asdict(f) | {"ok": f.ok} for f in found]})
             elif found:
                 show_tuning(found)
-    if place.device.name == "emulator":
+    if not place.device.times:
         notice("the emulator verifies and does not time: nothing was timed, and nothing is used by workbench.ops")
     if found[-1].interrupted:
         kept = f"what was found is in {table.path}" if found[-1].timed else "the configurations were not all verified"

@@ -97,7 +97,7 @@ def bench(
     stages = registry.select(specs)
     problems = suites_of(stages, problem_texts)
     with device_or_cluster(device_name, False, cluster) as (device, workers):
-        if device.name == "emulator":
+        if not device.times:
             raise WorkbenchError(NO_TIMES)
         session = session_on(device, examples, seed, problems, output, fresh, workers)
         session.rely = True

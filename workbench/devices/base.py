@@ -10,8 +10,11 @@ import numpy as np
 from ..model.arrays import Array
 from ..model.errors import WorkbenchError
 from ..model.launch import Plan
+from ..model.machine import Machine
+from ..model.problem import Problem
 from ..model.results import DeviceInfo, Hazard, Verdict
-from ..toolchain.compiler import Compiled
+from ..model.stage import Stage
+from ..toolchain.compiler import Compiled, compile_stage, translate_stage
 
 
 class DeviceUnavailable(WorkbenchError, RuntimeError):
@@ -51,10 +54,22 @@ class BoundPlan(Protocol):
 
 
 class Device(Protocol):
-    """Compiles nothing and compares nothing: loads a compiled source and runs plans on arrays it is given."""
+    """Compares nothing: compiles sources for itself, and runs plans on arrays it is given.
 
-    name: str
-    architecture: int
+    `machine` is what plans are told of it. `times` says whether its times mean anything: those of an emulator do not.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def times(self) -> bool: ...
+    @property
+    def architecture(self) -> int: ...
+
+    def compile(self, stage: Stage[Any], problem: Problem) -> Compiled:
+        """The source of a stage as `bind` takes it. Raises CompileError, CompilerUnavailable, OSError."""
 
     def info(self) -> DeviceInfo:
         """What this device is."""
@@ -72,3 +87,20 @@ class Device(Protocol):
         Scratch arrays of the plan are allocated here, unwritten. `seed` orders warps where the device can choose.
         Raises Fault for a launch that the device cannot take.
         """
+
+
+class OnMachine:
+    """A device that compiles by what it is: to machine code where it `times`, else to PTX, which takes less."""
+
+    machine: Machine
+    times: bool
+
+    @property
+    def architecture(self) -> int:
+        """The compute capability times ten."""
+        return self.machine.architecture
+
+    def compile(self, stage: Stage[Any], problem: Problem) -> Compiled:
+        """See `Device`."""
+        made = compile_stage if self.times else translate_stage
+        return made(stage, problem, self.architecture)

@@ -12,11 +12,12 @@ import numpy as np
 
 from ..model.arrays import Array
 from ..model.launch import Argument, Dim3, Launch, Plan
+from ..model.machine import Machine
 from ..model.results import DeviceInfo, Verdict
 from ..model.tensor_map import TensorMap
 from ..toolchain.compiler import Compiled, compile_source
 from . import launch_checks, tensor_maps
-from .base import DeviceUnavailable, Fault
+from .base import DeviceUnavailable, Fault, OnMachine
 from .driver import CudaDriver
 from .lending import Lent, borrowed
 from .ready import MapAt, Pointer, ReadyLaunch, ReadyPlan
@@ -68,13 +69,13 @@ def require_gpu() -> None:
 SPOIL_SHARED = Path(__file__).with_name("spoil_shared.cu")
 
 
-class CudaDevice:
+class CudaDevice(OnMachine):
     """The current CUDA device. Raises DeviceUnavailable where there is none that CuPy can use.
 
     A `bare` one leaves memory to a tool that watches it: no red zones, outputs not filled, shared memory not spoilt.
     """
 
-    name = "cuda"
+    name, times = "cuda", True
 
     def __init__(self, *, bare: bool = False) -> None:
         require_gpu()
@@ -87,7 +88,12 @@ class CudaDevice:
         self._lost: str | None = None
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.properties: Mapping[str, Any] = properties
-        self.architecture = properties["major"] * 10 + properties["minor"]
+        self.machine = Machine(
+            architecture=properties["major"] * 10 + properties["minor"],
+            multiprocessors=properties["multiProcessorCount"],
+            shared_bytes=properties["sharedMemPerBlockOptin"],
+            registers=properties["regsPerMultiprocessor"],
+        )
         self.limits = launch_checks.limits_of(properties["name"].decode(), self.architecture, properties)
 
     def info(self) -> DeviceInfo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,11 +12,12 @@ import numpy as np
 
 from ..model.arrays import Array
 from ..model.launch import Launch, Plan
+from ..model.machine import H200, Machine
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled
 from ..toolchain.findings import hazard_of
 from . import launch_checks
-from .base import DeviceUnavailable, Fault
+from .base import DeviceUnavailable, Fault, OnMachine
 from .launch_checks import argument_of, check_cluster, no_kernel
 
 try:
@@ -50,16 +52,36 @@ def _program(key: str, ptx: str, source: str) -> emulator.Program:
     return emulator.Program.from_ptx(ptx, source)
 
 
-class EmulatedDevice:
-    """Stands for an H200: the limits on threads, registers and shared memory are that device's.
+def _limits(machine: Machine) -> emulator.DeviceLimits:
+    """What a launch may have on a machine that is like an H200 in all that it does not say.
+
+    Raises DeviceUnavailable for another architecture.
+    """
+    if machine.architecture != H200.architecture:
+        had = f"{H200.architecture / 10:.1f}, not {machine.architecture / 10:.1f}"
+        raise DeviceUnavailable(f"stages are verified by the emulator for compute capability {had}")
+    if machine == H200:
+        return emulator.H200
+    more = machine.shared_bytes - emulator.H200.shared_per_block
+    return replace(
+        emulator.H200,
+        name=f"device with {machine.multiprocessors} multiprocessors",
+        sm_count=machine.multiprocessors,
+        shared_per_block=machine.shared_bytes,
+        shared_per_sm=emulator.H200.shared_per_sm + more,
+        registers_per_sm=machine.registers,
+    )
+
+
+class EmulatedDevice(OnMachine):
+    """Stands for a device of compute capability 9.0: an H200, if no other `machine` is given.
 
     A block that executes more than `most_warp_instructions` counts as hung. With `counters` the statistics of a plan's
     launches have them, with `trace` a timeline, also that of a launch that ended with a hazard. `persistent_blocks` is
     how many blocks of a persistent launch it holds at once, as a GPU would; without it the seed of a plan chooses.
     """
 
-    name = "emulator"
-    architecture = 90
+    name, times = "emulator", False
 
     def __init__(
         self,
@@ -68,12 +90,15 @@ class EmulatedDevice:
         counters: bool = False,
         trace: emulator.Traced | None = None,
         persistent_blocks: int | None = None,
+        machine: Machine = H200,
     ) -> None:
+        self.machine = machine
+        self.limits = _limits(machine)
         self.most_warp_instructions = most_warp_instructions
         self.counters, self.trace, self.persistent_blocks = counters, trace, persistent_blocks
 
     def info(self) -> DeviceInfo:
-        limits = emulator.H200
+        limits = self.limits
         return DeviceInfo(
             kind=self.name, name=f"emulated {limits.name}", architecture=limits.arch, sm_count=limits.sm_count
         )
@@ -168,6 +193,7 @@ class _EmulatedPlan:
                     trace=self._device.trace,
                     strict=True,  # a verdict is about what PTX promises, not about what one device does
                     registers_per_thread=self._registers(launch, grid),
+                    limits=replace(self._device.limits, arch=self._program.arch),
                 )
             except emulator.KernelFault as fault:
                 if fault.statistics is not None:
@@ -194,7 +220,7 @@ class _EmulatedPlan:
         """Whether, with the most registers that a thread may have, the launch is refused or blocks have to wait."""
         if "setmaxnreg" in self._compiled.ptx:
             return True
-        entry, limits = self._program.entries[launch.kernel], emulator.H200
+        entry, limits = self._program.entries[launch.kernel], self._device.limits
         threads, most = math.prod(launch.block), entry.register_limit or MOST_REGISTERS
         shared = shared_bytes_of(entry, launch.shared_bytes)
         if not 0 < threads * most <= limits.registers_per_sm:

@@ -14,9 +14,10 @@ import numpy as np
 
 from ..model.arrays import Array
 from ..model.launch import Plan
+from ..model.machine import Machine
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled
-from .base import BoundPlan, Device, DeviceUnavailable, Fault
+from .base import BoundPlan, Device, DeviceUnavailable, Fault, OnMachine
 from .worker import Broken, Ended, Late, Worker
 
 DEADLINE_FACTOR, LEAST_SECONDS = 10.0, 5.0
@@ -48,8 +49,8 @@ class _Start:
         return _Host(self._open())
 
 
-def _describe(host: _Host) -> tuple[str, int, DeviceInfo]:
-    return host.device.name, host.device.architecture, host.device.info()
+def _describe(host: _Host) -> tuple[str, bool, Machine, DeviceInfo]:
+    return host.device.name, host.device.times, host.device.machine, host.device.info()
 
 
 def _bind(host: _Host, key: int, *arguments: Any) -> None:
@@ -87,7 +88,7 @@ def _lost(host: _Host) -> bool:
     return bool(getattr(host.device, "lost", False))
 
 
-class IsolatedDevice:
+class IsolatedDevice(OnMachine):
     """The device that `open_there` (picklable) opens in a worker process.
 
     A launch that is not over after `DEADLINE_FACTOR` times its plan's expected time, and at least `least_seconds`, is
@@ -101,7 +102,8 @@ class IsolatedDevice:
         self.keys = itertools.count()
         self._info: DeviceInfo
         try:
-            self.name, self.architecture, self._info = self.worker.ask(_describe, seconds=MOVE_SECONDS)
+            described = self.worker.ask(_describe, seconds=MOVE_SECONDS)
+            self.name, self.times, self.machine, self._info = described
         except (Late, Ended, Broken) as error:
             raise DeviceUnavailable(f"the process for the device does not start: {error}") from None
 

@@ -86,7 +86,7 @@ def count(experiment: Experiment, stage: Stage[Any], problem: Problem, multiproc
 
 
 def _time(point: Point, stage: Stage[Any], device: Device, problem: Problem) -> None:
-    if device.name == "emulator":
+    if not device.times:
         point.untimed = NO_GPU
         return
     from ..measure import timing
@@ -99,7 +99,7 @@ def _time(point: Point, stage: Stage[Any], device: Device, problem: Problem) -> 
 
 
 def _ask_hardware(point: Point, experiment: Experiment, stage: Stage[Any], device: Device, problem: Problem) -> None:
-    if device.name == "emulator" or not experiment.metrics:
+    if not device.times or not experiment.metrics:
         return
     found = hardware.count(experiment, stage, problem, point.value)
     if isinstance(found, str):

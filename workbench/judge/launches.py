@@ -20,7 +20,7 @@ from ..model.origin import BadOperation, BadStage, declared, is_control, raised_
 from ..model.problem import Tier
 from ..model.results import Failure, Verdict
 from ..model.stage import Stage
-from ..toolchain.compiler import CompileError, CompilerUnavailable, compile_stage, translate_stage
+from ..toolchain.compiler import CompileError, CompilerUnavailable
 from .case import Case
 
 MOST_SCRATCH = 16 << 30
@@ -36,8 +36,8 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
     Raises CompileError, and Fault, also for what the stage's own Python code raises.
     """
     try:
-        compile_ = translate_stage if device.name == "emulator" else compile_stage
-        compiled = compile_(stage, case.problem, device.architecture)
+        stage = stage.on(device.machine)
+        compiled = device.compile(stage, case.problem)
         plan = stage.plan(case.problem)
         _check_scratch(plan)
         names = [*case.arrays, *plan.scratch]
@@ -124,7 +124,7 @@ def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Fail
         return None
     try:
         # a GPU keeps what a kernel has stored in variables of its module: there such an answer may be wrong for it
-        fresh = device.name == "emulator" or not _kept(stage, device, case, other, third)
+        fresh = not device.times or not _kept(stage, device, case, other, third)
     except Fault as fault:
         return _faulted(case, fault, IN_SAME_MEMORY)
     if fresh and (wrong := _alone(stage, device, other)):
@@ -158,7 +158,7 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
     Every answer has to be right, and the same one unless the stage says that it is not deterministic.
     """
     first: Arrays = {}
-    number, cases = 0, [case] * (IN_EMULATOR if device.name == "emulator" else LAUNCHES)
+    number, cases = 0, [case] * (LAUNCHES if device.times else IN_EMULATOR)
     try:
         for number, after in enumerate(in_one_memory(stage, device, case, cases), 1):
             differs = _difference(case, first, after) if first else None

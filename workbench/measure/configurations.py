@@ -93,7 +93,7 @@ class Judge:
 
     def __post_init__(self) -> None:
         info = self.device.info()
-        self.timed = self.device.name != "emulator"
+        self.timed = self.device.times
         self.l2_bytes, self.roofline_us = info.l2_bytes, doubts.roofline_bound(self.problem, info)[0]
         small = self.problem.cost.flops <= soundness.MOST_FLOPS
         self.case = solved(self.problem) if self.timed or small else None
@@ -178,7 +178,7 @@ class Judge:
 
     def _bind(self, stage: Stage[Any]) -> Any:
         assert self.case is not None
-        compiled = compile_stage(stage, self.problem, self.device.architecture)
+        compiled = self.device.compile(stage, self.problem)
         return self.device.bind(compiled, stage.plan(self.problem), self.case.arrays, self.storage, self.problem.seed)
 
     def _race(self, plans: Sequence[Any], effort: Effort) -> list[list[float]]:

@@ -21,7 +21,7 @@ from ..model.results import Conditions, DeviceInfo, Measurement, Timing, Verdict
 from ..model.stage import Stage
 from ..sandbox import integrity
 from ..toolchain import nvml
-from ..toolchain.compiler import CompileError, compile_stage
+from ..toolchain.compiler import CompileError
 from . import doubts
 from .baselines import Baseline, Prepared, baselines_for, current_stream, first_line, peers_of
 from .between import Between, turn
@@ -264,9 +264,9 @@ def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | 
 
     The output is compared with the reference again after timing: what is wrong has no time.
     """
-    watch = integrity.Watch()
+    watch, stage = integrity.Watch(), stage.on(device.machine)
     try:
-        if reason := stage.supports(problem, device.architecture):
+        if reason := stage.supports(problem):
             return reason
         info = device.info()
         used = effort or Effort()
@@ -490,7 +490,7 @@ def _bench_problem(
         return (
             f"every element of {', '.join(constant)} has the same value: such inputs are multiplied faster than others"
         )
-    compiled = compile_stage(stage, problem, device.architecture)
+    compiled = device.compile(stage, problem)
     with judge.inputs() as inputs:
         launches = stage.plan(problem)
         plan: Any = device.bind(compiled, launches, problem.arrays(), inputs, problem.seed)
@@ -568,7 +568,7 @@ def measurement(
 
 def judged_by(device: Device, problem: Problem, timed: Callable[[Judge], Measurement | str]) -> Measurement | str:
     """What is timed with whoever can judge the problem: the referee, or NumPy here."""
-    if isinstance(device, IsolatedDevice) and device.name == "cuda":
+    if isinstance(device, IsolatedDevice) and device.times:
         referee = of_gpu()
         if not referee.refuses(problem):
             with contextlib.suppress(Unprepared):

@@ -237,11 +237,11 @@ def searches(
     suites = {s.operation: given.get(s.operation) or registry.operation_of(s).suite for s in tunable}
     if tunable and not any(suites.values()):
         raise TuningError(f"there is nothing to tune: {NO_SUITE}")
-    for stage in tunable:
+    for stage in (s.on(device.machine) for s in tunable):
         for problem in suites[stage.operation]:
-            if stage.supports(problem, device.architecture) is None:
+            if stage.supports(problem) is None:
                 variant = tuple(stage.defines(problem).items())
-                kind = variant if device.name == "emulator" else problem_class(problem)
+                kind = problem_class(problem) if device.times else variant
                 found.setdefault((stage.spec, kind), (stage, problem))
     if not found:
         raise TuningError(
@@ -271,7 +271,8 @@ def tune(
     TuningError where there is nothing to search, CompilerUnavailable, TableError.
     """
     device = place.device
-    started, timed = clock(), device.name != "emulator"
+    stage = stage.on(device.machine)
+    started, timed = clock(), device.times
     deadline = started + seconds * (SEARCH_SHARE if timed else 1.0)
     watch = integrity.Watch()
     configurations, excluded = allowed(stage, problem, device.architecture)

@@ -16,10 +16,6 @@ Dim3 = tuple[int, int, int]
 MOST_BLOCKS: Dim3 = (2**31 - 1, 65_535, 65_535)
 """Blocks that a grid may have along x, y and z, on every device that there is."""
 
-MULTIPROCESSORS = 132
-"""Of an H100 (SXM) and of an H200: what plans and estimates count with, which do not know the device."""
-
-
 Argument = str | np.generic | TensorMap
 """A kernel argument: the name of an array (its pointer is passed), a NumPy scalar, or a tensor map passed by value."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Generic, Protocol, Self
 
 from . import origin
 from .launch import Launch, Plan
+from .machine import Machine, machine, planning_for
 from .origin import declared
 from .problem import P
 
@@ -42,7 +44,9 @@ class Stage(Generic[P]):
 
     `space` holds the values that tuning may give to parameters, including the declared values. `constraint` returns
     the reason why the stage cannot solve a problem with these parameters, or None. It covers the static_asserts of the
-    source, and what would not fit on the device. `owner` is the operation. `code` is the source if there is no file.
+    source, and what would not fit on the device. `owner` is the operation. `code` is the source if there is no
+    file. `machine` is the device that sizes and launches are for; without it they are for the one of whoever asks, an
+    H200 if nobody says another.
     """
 
     operation: str
@@ -65,6 +69,7 @@ class Stage(Generic[P]):
     code: str | None = field(default=None, repr=False)
     parent: str | None = None
     track: str = ""
+    machine: Machine | None = field(default=None, repr=False, compare=False)
 
     @property
     def spec(self) -> str:
@@ -83,18 +88,30 @@ class Stage(Generic[P]):
         """The folder of the operation's CUDA sources."""
         return (self.owner.sources if self.owner else None) or origin.SOURCES
 
-    def supports(self, problem: P, architecture: int = 90) -> str | None:
-        """Why the stage cannot take `problem` on a device of this compute capability, or None where it can.
+    def on(self, chosen: Machine) -> Self:
+        """The same stage on this machine, which its functions are told by `workbench.model.machine.machine`."""
+        return self if self.machine == chosen else dataclasses.replace(self, machine=chosen)
+
+    def _planned(self) -> contextlib.AbstractContextManager[None]:
+        """Within, the functions of the stage are told its machine, or that of whoever asks."""
+        return planning_for(self.machine or machine())
+
+    def supports(self, problem: P, architecture: int | None = None) -> str | None:
+        """Why the stage cannot take `problem` on its machine, or None where it can; a device of another compute
+        capability is named by its `architecture`.
 
         Raises BadOperation for what its functions raise.
         """
+        if architecture is None:
+            architecture = (self.machine or machine()).architecture
         if architecture < self.architecture:
             return f"needs compute capability {self.architecture / 10:.1f}, the device has {architecture / 10:.1f}"
         if self.specific and architecture > self.architecture:
             has, needs = architecture / 10, self.architecture / 10
             return f"uses instructions of compute capability {needs:.1f} alone, the device has {has:.1f}"
         try:
-            return self.accepts(problem) or self.constraint(problem, self.parameters)
+            with self._planned():
+                return self.accepts(problem) or self.constraint(problem, self.parameters)
         except BaseException:
             with declared(f"supports of {self.spec}"):
                 raise
@@ -129,7 +146,8 @@ class Stage(Generic[P]):
 
     def sizes(self, problem: P) -> dict[str, int]:
         """The parameters, and the sizes that depend on `problem`."""
-        return {**self.parameters, **self.sizes_for(problem, self.parameters)}
+        with self._planned():
+            return {**self.parameters, **self.sizes_for(problem, self.parameters)}
 
     def defines(self, problem: P) -> dict[str, str | int]:
         """The `-D` defines with which the source is compiled for `problem`."""
@@ -138,7 +156,8 @@ class Stage(Generic[P]):
     def plan(self, problem: P) -> Plan:
         """The launches that solve `problem`."""
         ask = getattr(self.plan_for, "ask", None)  # in the process of the stages, which knows the sizes
-        made = ask(problem, self.parameters) if ask else self.plan_for(problem, self.sizes(problem))
+        with self._planned():
+            made = ask(problem, self.parameters) if ask else self.plan_for(problem, self.sizes(problem))
         plan = Plan((made,)) if isinstance(made, Launch) else made
         return dataclasses.replace(plan, expected_seconds=problem.cost.slow_seconds)
 

@@ -15,6 +15,7 @@ from ..model import calls, errors
 from ..model.array_specs import ArraySpec
 from ..model.calls import Call, Function, Key, listed
 from ..model.launch import Plan
+from ..model.machine import planning_for
 from ..model.problem import Problem
 from ..model.stage import Stage
 from ..toolchain.compiler import Compiled, compile_stage
@@ -184,8 +185,9 @@ class Operators:
             _check_out(name, specs[count:], results_of(name, call, specs[0].device)[0])
         with kind.on(specs[0].device):
             device = device_of(specs[0].device)
-            ready, plan = self._chosen(function, kind, call, key, specs[:count], device)
-            compiled = self._compile(ready.stage, call.problem, device.architecture)
+            with planning_for(device.machine):
+                ready, plan = self._chosen(function, kind, call, key, specs[:count], device)
+                compiled = self._compile(ready.stage, call.problem, device.architecture)
             arrays = {**call.problem.arrays(), **plan.scratch}
             ready.bind(lambda index, now: device.ready(compiled, plan, index, arrays, now), given, addresses, out)
         return ready

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..model import errors
 from ..model.cost_model import Constants, Prediction, Work, fit, least_us, predict
-from ..model.launch import MULTIPROCESSORS
+from ..model.machine import machine
 from ..model.operation import Operation
 from ..model.problem import Problem, ProblemError
 from ..model.stage import Stage
@@ -69,7 +69,7 @@ def fitted_to(works: Iterable[tuple[str, Work, float]]) -> dict[str, Constants]:
     known: dict[str, list[tuple[Work, float]]] = {}
     for name, work, us in works:
         known.setdefault(key_of(name, work), []).append((work, us))
-    found = {key: fit(of_stage, MULTIPROCESSORS) for key, of_stage in known.items()}
+    found = {key: fit(of_stage, machine().multiprocessors) for key, of_stage in known.items()}
     return {key: constants for key, constants in found.items() if constants}
 
 
@@ -128,7 +128,7 @@ class Predictor:
         constants = self.constants.get(key_of(stage.name, work)) if work else None
         if work is None or constants is None:
             return None
-        made = predict(work, constants, MULTIPROCESSORS)
+        made = predict(work, constants, machine().multiprocessors)
         return Predicted(stage, made) if constants.covers(made.us) else None
 
     def fastest_first(self, operation: Operation[Any], problem: Problem, architecture: int) -> Iterator[Predicted]:
@@ -152,7 +152,7 @@ class Predictor:
     def _least(self, stage: Stage[Any], problem: Problem) -> float:
         """Microseconds that a stage takes at least, of whatever kind its work is."""
         flops, moved = problem.cost.flops, problem.cost.bytes
-        return min(least_us(flops, moved, c, MULTIPROCESSORS) for c in self._of_stage[stage.name])
+        return min(least_us(flops, moved, c, machine().multiprocessors) for c in self._of_stage[stage.name])
 
 
 _predictors: dict[tuple[str, str], Predictor] = {}

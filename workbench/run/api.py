@@ -207,7 +207,7 @@ def _session(
     known = {s.operation: registry.operation_of(s) for s in stages}
     problems = {} if problem is None else {name: (_parsed(o.problem, problem),) for name, o in known.items()}
     opened = open_device(device)
-    if timed and opened.name == "emulator":
+    if timed and not opened.times:
         raise DeviceUnavailable(NO_TIMES)
     session = Session(opened, examples, request.chosen(seed), timed, problems, keep=True)
     for stage in stages:

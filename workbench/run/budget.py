@@ -13,6 +13,7 @@ import threadpoolctl
 
 from ..catalogue import registry
 from ..devices import Device, IsolatedDevice, open_device
+from ..model.machine import planning_for
 from ..model.problem import Problem
 from ..model.results import StageResult, Verdict
 from ..model.stage import Stage
@@ -69,7 +70,8 @@ class Budget:
         device, chosen = self._session.device, {stage.spec for stage in self._stages}
         name = device.info().name
         operations = dict.fromkeys(stage.operation for stage in self._stages)
-        found = [headline(registry.operations()[o], name, device.architecture) for o in operations]
+        with planning_for(device.machine):
+            found = [headline(registry.operations()[o], name, device.architecture) for o in operations]
         return {stage.spec: problem for stage, problem in filter(None, found) if stage.spec in chosen}
 
     @property

@@ -83,7 +83,7 @@ def passes(stage: Stage[Any]) -> list[Run]:
 def verify(stage: Stage[Any], device: Device, *, remembers: bool = True, **how: Any) -> Verification:
     """`harness.verify`, on a GPU with a search for hazards beside it. What is verified first, where it `remembers`, are
     the problems that the stage has failed on before; a new one is kept."""
-    verified = hazards.beside if device.name == "cuda" else harness.verify
+    verified = hazards.beside if device.times else harness.verify
     if not remembers or stage.code is not None:
         return verified(stage, device, **how)
     again = [] if how.get("problem") else failed_before(stage, device)
@@ -114,7 +114,7 @@ def failed_before(stage: Stage[Any], device: Device) -> list[Problem]:
                 problem = operation.problem.parse(failure.problem)
             except ProblemError:  # problems of the operation are not what they were
                 continue
-            if failure.device == device.name or device.name != "emulator" or _small(problem, operation.emulator_size):
+            if failure.device == device.name or device.times or _small(problem, operation.emulator_size):
                 found.append(problem)
     return found
 
@@ -216,7 +216,7 @@ class Verifier:
     def _begin(self, stages: Sequence[Stage[Any]]) -> None:
         """Verify several stages at once, on a GPU: most of that is work of the host."""
         asked, device = self._asked, self._asked.device
-        memory = device.info().memory_bytes // OF_A_PROCESS if device.name == "cuda" else 0
+        memory = device.info().memory_bytes // OF_A_PROCESS if device.times else 0
         count = min(len(stages), MOST_AT_ONCE, environment.core_count() // 2, memory)
         named = not any(stage.code is not None for stage in stages)
         if count < 2 or asked.sanitize or not named or not isinstance(device, IsolatedDevice):

@@ -230,7 +230,7 @@ def run(job: Job, device: Device, send: Callable[[Event | _Files], None]) -> Non
     send(files_of(stage))
     kind = registry.operation_of(stage).problem
     chosen = kind.parse(job.problem) if job.problem else None
-    timed = device.name != "emulator"
+    timed = device.times
     problems = [chosen] if chosen and not timed else None
     try:
         if problems is None:

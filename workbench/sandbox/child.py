@@ -36,6 +36,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..model.machine import Machine, planning_for
 from ..model.operation import Operation
 from ..model.origin import declares, where
 from ..model.stage import Stage
@@ -265,14 +266,19 @@ class _Host:
         stage = self._stage(question["operation"], question["stage"])
         kind: Any = stage.owner
         problem: Any = plain.problem_of(kind.problem, question["problem"])
-        given = dataclasses.replace(stage, parameters={**stage.parameters, **question["parameters"]})
+        told = Machine(**question["machine"])
+        given = dataclasses.replace(stage, parameters={**stage.parameters, **question["parameters"]}, machine=told)
+        with planning_for(told):
+            return self._solved(given, problem, question["whole"])
+
+    def _solved(self, given: Stage[Any], problem: Any, whole: bool) -> dict[str, Any]:
         answer: dict[str, Any] = {}
         for part, function in (
             ("accepts", lambda: _reason(given.accepts(problem))),
             ("constraint", lambda: _reason(given.constraint(problem, given.parameters))),
         ):
             answer[part] = _tried(function)
-            if answer[part].get("value") is not None and not question["whole"]:
+            if answer[part].get("value") is not None and not whole:
                 return answer
         answer["sizes"] = _tried(lambda: _sizes(given.sizes_for(problem, given.parameters)))
         answer["plan"] = _tried(lambda: plain.encoded(given.plan_for(problem, given.sizes(problem))), given.plan_for)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import os
 import re
 import signal
@@ -23,6 +24,7 @@ from functools import cached_property
 from typing import Any
 
 from ..model.launch import Plan
+from ..model.machine import machine
 from ..model.operation import Operation
 from ..model.origin import BadStage
 from ..model.problem import Problem
@@ -132,7 +134,7 @@ class Host:
         """What the stage says of the problem; all of it, also where it does not take it, with `whole`. Raises
         BadStage."""
         words = plain.words(problem)
-        key = operation, stage, type(problem), tuple(words.values()), tuple(parameters.items())
+        key = operation, stage, type(problem), tuple(words.values()), tuple(parameters.items()), machine()
         with self._lock:
             if (ended := self._ended.get((operation, stage))) is not None:
                 raise BadStage(ended, ended=True)
@@ -140,7 +142,7 @@ class Host:
             if known and (not whole or "plan" in known.parts):
                 return known
             question = {"ask": "solve", "operation": operation, "stage": stage, "problem": words, "whole": whole}
-            question["parameters"] = dict(parameters)
+            question |= {"parameters": dict(parameters), "machine": dataclasses.asdict(machine())}
             try:
                 told = self._asked(question)
             except BadStage as error:

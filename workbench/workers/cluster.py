@@ -30,8 +30,10 @@ from typing import Any
 
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
+from ..devices.base import OnMachine
 from ..devices.worker import end_with_parent
 from ..model.errors import WorkbenchError, inside
+from ..model.machine import H200, Machine
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN, BadStage, file_of
 from ..model.results import DeviceInfo
@@ -244,11 +246,11 @@ class _FromThere(pickle.Unpickler):
 # ------------------------------------------------------------------------------------------------ a Dask cluster
 
 
-class RemoteDevice:
+class RemoteDevice(OnMachine):
     """The device of the cluster's workers: what it is. Where it arrives as an argument it is the worker's own."""
 
-    def __init__(self, requested: tuple[str, bool], name: str, architecture: int, info: DeviceInfo) -> None:
-        self._requested, self.name, self.architecture, self._info = requested, name, architecture, info
+    def __init__(self, requested: tuple[str, bool], name: str, times: bool, machine: Machine, info: DeviceInfo) -> None:
+        self._requested, self.name, self.times, self.machine, self._info = requested, name, times, machine, info
 
     def info(self) -> DeviceInfo:
         return self._info
@@ -404,7 +406,7 @@ class Cluster(Executor):
 
     def _common_device(self, requested: tuple[str, bool], workers: list[str]) -> RemoteDevice:
         """Raises ClusterUnavailable where the workers differ in what a result depends on."""
-        asked = RemoteDevice(requested, "", 0, DeviceInfo("", "", "", 0))
+        asked = RemoteDevice(requested, "", False, H200, DeviceInfo("", "", "", 0))
         futures = [self._submit((None, _description, (asked,), {}), workers=[address]) for address in workers]
         try:
             found = [future.result() for future in futures]
@@ -412,7 +414,7 @@ class Cluster(Executor):
             raise ClusterUnavailable(
                 f"a worker does not have this workbench ({error}); install the same version there"
             ) from None
-        kinds = {f"{name} {info.name}, driver {info.driver or 'none'}" for name, _, info, _ in found}
+        kinds = {f"{name} {info.name}, driver {info.driver or 'none'}" for name, _, _, info, _ in found}
         if len(kinds) > 1:
             raise ClusterUnavailable(
                 f"the workers have different devices ({'; '.join(sorted(kinds))}): their results would not belong into "
@@ -420,8 +422,8 @@ class Cluster(Executor):
             )
         if any(code != environment.package_digest() for *_, code in found):
             raise ClusterUnavailable("a worker has another version of the workbench: install the same code there")
-        name, architecture, info, _ = found[0]
-        return RemoteDevice((name, requested[1]), name, architecture, info)
+        name, times, machine, info, _ = found[0]
+        return RemoteDevice((name, requested[1]), name, times, machine, info)
 
 
 def _why_lost(error: Any) -> str:
@@ -431,8 +433,8 @@ def _why_lost(error: Any) -> str:
     )
 
 
-def _description(device: Device) -> tuple[str, int, DeviceInfo, str]:
-    return device.name, device.architecture, device.info(), environment.package_digest()
+def _description(device: Device) -> tuple[str, bool, Machine, DeviceInfo, str]:
+    return device.name, device.times, device.machine, device.info(), environment.package_digest()
 
 
 @contextlib.contextmanager

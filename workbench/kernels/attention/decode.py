@@ -9,8 +9,9 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import MULTIPROCESSORS, Launch, Plan, ceil_div
-from .operation import ATTENTION, EDGE_CASES, SHARED_BYTES, counts, strides
+from ...model.launch import Launch, Plan, ceil_div
+from ...model.machine import machine
+from .operation import ATTENTION, EDGE_CASES, counts, strides
 from .problem import AttentionProblem, Kind, Layout, padded_dim, tensor_maps
 
 ROWS = 16
@@ -60,7 +61,7 @@ _SPACE = {"WARPS": (0, 2, 4, 8), "KEYS": (16, 32), "STAGES": (2, 3, 4, 6)}
 
 
 def _constraint(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
-    return None if shared_bytes(p, size) <= SHARED_BYTES else "the tiles do not fit into shared memory"
+    return None if shared_bytes(p, size) <= machine().shared_bytes else "the tiles do not fit into shared memory"
 
 
 @ATTENTION.stage(
@@ -102,10 +103,12 @@ def splits_of(p: AttentionProblem, size: Mapping[str, int]) -> tuple[int, int]:
 
         def cost(part: int) -> float:
             splits = ceil_div(tiles, part)
-            rounds = ceil_div(items * splits, MULTIPROCESSORS)
+            rounds = ceil_div(items * splits, machine().multiprocessors)
             return rounds * (part + OVERHEAD) + (splits > 1) * splits * merged
 
-        part = min({ceil_div(tiles, splits) for splits in range(1, min(tiles, 2 * MULTIPROCESSORS) + 1)}, key=cost)
+        part = min(
+            {ceil_div(tiles, splits) for splits in range(1, min(tiles, 2 * machine().multiprocessors) + 1)}, key=cost
+        )
     return ceil_div(tiles, part), part * tile
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...model.launch import MULTIPROCESSORS, ceil_div
+from ...model.launch import ceil_div
+from ...model.machine import machine
 from .problem import AttentionProblem
 
 TILE = 16
@@ -17,9 +18,9 @@ FEW_KEYS = 64
 MOST_MERGED = 512
 """Rows of parts that one block merges in the time of another launch."""
 
-SHORT, FEW_TILES, SMALL_TILE = 512, MULTIPROCESSORS // 2, 64
-"""Keys, and tiles of 128 rows, up to which small blocks beat those that fill a multiprocessor (H200), and the rows of
-such a block, which waste half of a larger tile."""
+SHORT, SMALL_TILE = 512, 64
+"""Keys up to which small blocks beat those that fill a multiprocessor (H200), if tiles of 128 rows leave half of them
+idle; and the rows of a small block, which waste half of a larger tile."""
 
 LONG, LONGEST = 1024, 8192
 """Keys from which on a block with a long and a short tile in a fixed order beats one that draws them, and tiles of 176
@@ -29,10 +30,10 @@ keys those of 128, at a dim of 128 without a mask."""
 def _of_many_rows(p: AttentionProblem) -> tuple[str, ...]:
     """The stages for tiles of many rows, best first. TMA stores no rows of part of 16 bytes, so `dynamic` is behind
     those that store by it."""
-    tiles = p.batch * p.heads * ceil_div(p.rows, 128)
-    if p.dim <= 128 and p.keys <= SHORT and (tiles <= FEW_TILES or p.rows <= SMALL_TILE):
+    tiles, most = p.batch * p.heads * ceil_div(p.rows, 128), machine().multiprocessors
+    if p.dim <= 128 and p.keys <= SHORT and (tiles <= most // 2 or p.rows <= SMALL_TILE):
         return "small_blocks", "overlap"
-    a_long_and_a_short_one = p.causal and p.keys > LONG and MULTIPROCESSORS < tiles <= 2 * MULTIPROCESSORS
+    a_long_and_a_short_one = p.causal and p.keys > LONG and most < tiles <= 2 * most
     of_large_tiles = not p.causal and 64 < p.dim <= 128 and p.keys > LONGEST
     if a_long_and_a_short_one or of_large_tiles:
         return "persistent", "row_by_row", "dynamic"
@@ -50,6 +51,6 @@ def fastest(p: AttentionProblem) -> tuple[str, ...]:
     few_keys = packed > TILE and p.keys <= FEW_KEYS
     if packed <= FEW_ROWS and not few_keys:
         tiles = p.batch * p.key_heads * ceil_div(packed, TILE)
-        merged = min(packed, TILE) * MULTIPROCESSORS // tiles
+        merged = min(packed, TILE) * machine().multiprocessors // tiles
         return "last_block" if merged <= MOST_MERGED else "split_keys", "online"
     return *_of_many_rows(p), "tensor_core", "online"

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...model.launch import Launch, ceil_div
-from .operation import ATTENTION, EDGE_CASES, SHARED_BYTES, counts, strides
+from ...model.machine import machine
+from .operation import ATTENTION, EDGE_CASES, counts, strides
 from .problem import AttentionProblem, GroupedHeads, padded_dim, tensor_maps
 
 
@@ -18,7 +19,11 @@ def shared_bytes(dim: int, size: Mapping[str, int]) -> int:
 
 def constraint(p: GroupedHeads, size: Mapping[str, int]) -> str | None:
     """Why tiles of these sizes do not fit, or None."""
-    return None if shared_bytes(padded_dim(p), size) <= SHARED_BYTES else "the tiles do not fit into shared memory"
+    return (
+        None
+        if shared_bytes(padded_dim(p), size) <= machine().shared_bytes
+        else "the tiles do not fit into shared memory"
+    )
 
 
 @ATTENTION.stage(

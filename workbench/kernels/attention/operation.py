@@ -23,7 +23,6 @@ ATTENTION = Operation(
 )
 
 
-SHARED_BYTES = 227 * 1024
 """The most shared memory that a block may have."""
 
 

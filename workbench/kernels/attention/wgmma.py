@@ -9,9 +9,10 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import INT32
-from ...model.launch import MULTIPROCESSORS, Argument, Launch, Plan, ceil_div
+from ...model.launch import Argument, Launch, Plan, ceil_div
+from ...model.machine import machine
 from ...model.tensor_map import TensorMap
-from .operation import ATTENTION, EDGE_CASES, SHARED_BYTES, counts, strides
+from .operation import ATTENTION, EDGE_CASES, counts, strides
 from .problem import AttentionProblem, Layout, padded_dim, tensor_maps, whole_chunks
 
 _LONG = (
@@ -54,7 +55,7 @@ def _fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
 def _too_large(sizes: Mapping[str, int]) -> str | None:
     """Why work tiles of these sizes do not fit a block, or None."""
     dim, keys, warpgroups = sizes["DIM"], sizes["BLOCK_N"], sizes["WARPGROUPS"]
-    if dim * 2 * (64 * warpgroups * sizes["QUERY_BUFFERS"] + 4 * keys) + 2048 > SHARED_BYTES:
+    if dim * 2 * (64 * warpgroups * sizes["QUERY_BUFFERS"] + 4 * keys) + 2048 > machine().shared_bytes:
         return "two tiles of keys and of values do not fit into shared memory beside the queries"
     if dim // 2 + keys // 2 + keys // 4 > (200 if warpgroups == 2 else 128):  # sums, logits, weights
         return "a thread has too few registers for this many keys"
@@ -88,7 +89,7 @@ def _launch(
             np.float32(p.factor),
             *more,
         ),
-        shared_bytes=SHARED_BYTES,
+        shared_bytes=machine().shared_bytes,
         persistent=bool(more),
     )
 
@@ -148,16 +149,17 @@ def _together(p: AttentionProblem) -> int:
     return max(1, min(p.batch * p.heads, p.group * (TOGETHER // of_head)))
 
 
-BALANCED, MOST_BALANCED = 4 * MULTIPROCESSORS, 16
-"""Work tiles from which on those of a group of heads are shared evenly, and heads of such a group at most: of long
-sequences blocks read about the same keys at the same time, and not all of them have to stay in the L2."""
+BALANCED, MOST_BALANCED = 4, 16
+"""Work tiles for each multiprocessor from which on those of a group of heads are shared evenly, and heads of such a
+group at most: of long sequences blocks read about the same keys at the same time, and not all of them have to stay in
+the L2."""
 
 
 def _balanced(p: AttentionProblem, rows: int) -> int:
     """Heads that are worked on in turn where blocks draw tiles of so many rows."""
     if not p.causal:
         return p.group
-    balanced = min(MOST_BALANCED, BALANCED // ceil_div(p.rows, rows))
+    balanced = min(MOST_BALANCED, BALANCED * machine().multiprocessors // ceil_div(p.rows, rows))
     return min(p.batch * p.heads, max(_together(p), balanced))
 
 
@@ -171,7 +173,8 @@ _MANY_TILES = (
 def in_rounds(tiles: int) -> tuple[int, int, int]:
     """A grid for tiles of different lengths: of whole rounds, so that no multiprocessor is left out to make even ones.
     Blocks find no tile behind the last."""
-    return (ceil_div(tiles, MULTIPROCESSORS) * MULTIPROCESSORS, 1, 1)
+    each = machine().multiprocessors
+    return (ceil_div(tiles, each) * each, 1, 1)
 
 
 @ATTENTION.stage(
@@ -208,7 +211,7 @@ def _stored_sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, int
     found = _dynamic_sizes(p, size)
     if found["DIM"] > 64 or size["WARPGROUPS"]:
         return found
-    low, tall = (ceil_div(p.batch * p.heads * ceil_div(p.rows, rows), MULTIPROCESSORS) for rows in (128, 192))
+    low, tall = (ceil_div(p.batch * p.heads * ceil_div(p.rows, rows), machine().multiprocessors) for rows in (128, 192))
     return found | {"WARPGROUPS": 2 if low <= TALL_TIME * tall else 3}
 
 
@@ -275,8 +278,9 @@ def row_by_row(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     return _drawn(p, size, "attention_row_by_row", by_tma=True)
 
 
-FEW_BLOCKS = {64: 3 * MULTIPROCESSORS, 128: 2 * MULTIPROCESSORS}
-"""Blocks of 64 rows, by dim, of which each may have more shared memory, as there are few to share it with."""
+FEW_BLOCKS = {64: 3, 128: 2}
+"""Blocks of 64 rows for each multiprocessor, by dim, of which each may have more shared memory, as there are few to
+share it with."""
 
 MANY_KEYS = 400
 """From which on rows of two warpgroups share what is read of them from the L2, at a dim of 64."""
@@ -289,10 +293,10 @@ def small_tile(p: AttentionProblem) -> tuple[int, int, int]:
     if dim > 128:
         return 1, 32, 1
     if dim == 128:
-        return (1, 64, 1) if blocks <= FEW_BLOCKS[dim] else (2, 64, 1)
+        return (1, 64, 1) if blocks <= FEW_BLOCKS[dim] * machine().multiprocessors else (2, 64, 1)
     if p.keys <= 64:
         return 1, 64, 1
-    if blocks <= FEW_BLOCKS[dim]:
+    if blocks <= FEW_BLOCKS[dim] * machine().multiprocessors:
         return 1, 128, 1
     return (2, 128, 2) if p.keys > MANY_KEYS else (1, 64, 1)
 
@@ -313,7 +317,7 @@ def _small_bytes(size: Mapping[str, int]) -> int:
 
 def _small_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     sizes = {**size, **_small_sizes(p, size)}
-    if sizes["BLOCKS"] * (_small_bytes(sizes) + 1024) > SHARED_BYTES + 1024:
+    if sizes["BLOCKS"] * (_small_bytes(sizes) + 1024) > machine().shared_bytes + 1024:
         return "so many blocks do not fit into the shared memory of a multiprocessor"
     registers = 65536 // (128 * sizes["WARPGROUPS"] * sizes["BLOCKS"])
     if sizes["DIM"] // 2 + sizes["BLOCK_N"] * 3 // 4 > min(registers, 255):  # sums, logits, weights

@@ -10,8 +10,9 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import INT32
 from ...model.launch import Argument, Launch, Plan, ceil_div
+from ...model.machine import machine
 from ...model.tensor_map import TensorMap
-from ..attention.operation import SHARED_BYTES, counts, strides
+from ..attention.operation import counts, strides
 from ..attention.problem import Kind, Layout
 from . import passes
 from .operation import ATTENTION_BACKWARD, EDGE_CASES
@@ -73,7 +74,7 @@ def _plan(p: AttentionBackwardProblem, kernel: str, producers: int = 1, more: tu
             np.float32(p.factor),
             *more,
         ),
-        shared_bytes=SHARED_BYTES,
+        shared_bytes=machine().shared_bytes,
     )
     return Plan((passes.before(p, tile), main, _after(p, tile)), scratch=passes.scratch(p, tile))
 

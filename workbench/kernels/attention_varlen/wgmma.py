@@ -10,8 +10,8 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import INT32
 from ...model.launch import Argument, Launch, Plan, ceil_div
+from ...model.machine import machine
 from ...model.tensor_map import TensorMap
-from ..attention.operation import SHARED_BYTES
 from ..attention.problem import padded_dim, whole_chunks
 from ..attention.wgmma import FITTED, in_rounds
 from .operation import ATTENTION_VARLEN, EDGE_CASES, counts, row_tiles, strides
@@ -57,7 +57,7 @@ def _launch(
         (row_tiles(p, rows) * p.heads, 1, 1),
         (128 * (size["WARPGROUPS"] + 1), 1, 1),
         (*arguments, np.float32(p.factor)),
-        shared_bytes=SHARED_BYTES,
+        shared_bytes=machine().shared_bytes,
     )
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
 from ...model.dtypes import dtype_of
-from ...model.launch import MULTIPROCESSORS, Launch, ceil_div
+from ...model.launch import Launch, ceil_div
+from ...model.machine import kept_by_machine, machine
 from ...model.tensor_map import TensorMap
 from .estimate import LOADED, LOADED_ASTRIDE, MEMORY_BYTES
 from .operation import CONV2D, pointers, sizes
 from .problem import Activation, Conv2dProblem
-from .simt import SHARED_BYTES, depthwise_alone
+from .simt import depthwise_alone
 
 MOST_TAPS, MOST_WEIGHTS, MOST_STRIDE = 7, 100, 2
 """Along an axis, and weights of all channels of a thread, for which it has registers; pixels between windows."""
@@ -44,7 +44,7 @@ def _walks(p: Conv2dProblem) -> str | None:
     return None
 
 
-@lru_cache(maxsize=1024)
+@kept_by_machine(1024)
 def _channels(groups: int, item: int) -> int:
     """Of a block: of the numbers that TMA copies, the largest of those that leave the fewest threads without work."""
     choices = range(16 // item, min(groups, SLICE // item) + 1, 16 // item)
@@ -115,12 +115,12 @@ class Cut:
         if registers > MOST_REGISTERS:
             return 0
         by_registers = 4 * min(16, 512 // registers) // (self.threads // LANES)
-        return min(32, by_registers, SHARED_BYTES // (self.shared_bytes(FEWEST_STAGES) + 1024))
+        return min(32, by_registers, machine().shared_bytes // (self.shared_bytes(FEWEST_STAGES) + 1024))
 
     @property
     def stages(self) -> int:
         """As many as fit where so many blocks are resident."""
-        room = SHARED_BYTES // max(1, self.resident) - 1024
+        room = machine().shared_bytes // max(1, self.resident) - 1024
         return MOST_STAGES if self.shared_bytes(MOST_STAGES) <= room else FEWEST_STAGES
 
     @property
@@ -138,11 +138,11 @@ class Cut:
             warps = ceil_div(blocks * self.threads // LANES, 4)
             return max((warps + 1.3) * alone, alone + 150 * inside) if blocks else 0
 
-        rounds, rest = divmod(ceil_div(self.blocks, MULTIPROCESSORS), self.resident)
+        rounds, rest = divmod(ceil_div(self.blocks, machine().multiprocessors), self.resident)
         walked = rounds * together(self.resident) + together(rest) + 2000 + 500 * (rounds + (rest > 0) - 1)
-        memory = p.cost.bytes / MULTIPROCESSORS / MEMORY_BYTES + 2000
+        memory = p.cost.bytes / machine().multiprocessors / MEMORY_BYTES + 2000
         pixel = LOADED_ASTRIDE[1] if p.groups * dtype_of(p.dtype).itemsize % SLICE else LOADED[1]
-        copied = ceil_div(self.blocks, MULTIPROCESSORS) * self.rows * self.box * pixel
+        copied = ceil_div(self.blocks, machine().multiprocessors) * self.rows * self.box * pixel
         return max(walked, memory, copied) + 0.3 * min(walked, memory)
 
 
@@ -160,7 +160,7 @@ def _cuts(p: Conv2dProblem, size: Mapping[str, int]) -> Iterator[Cut]:
             yield cut
 
 
-@lru_cache(maxsize=1024)
+@kept_by_machine(1024)
 def _fitted(p: Conv2dProblem, columns: int, strips: int, band: int) -> Cut | None:
     size = {"COLUMNS": columns, "STRIPS": strips, "BAND": band}
     return min(_cuts(p, size), key=lambda cut: cut.cycles, default=None)

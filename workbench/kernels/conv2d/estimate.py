@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from ...model.launch import MULTIPROCESSORS, ceil_div
+from ...model.launch import ceil_div
+from ...model.machine import kept_by_machine, machine
 from .problem import Conv2dProblem
 
 BLOCK_K = 64
@@ -42,7 +41,7 @@ def cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool = Fals
     """
     mainloop = k_tiles_of_taps(p) * k_tile_cycles(height, width)
     epilogue = 2 * 2 * height * width // BYTES + EPILOGUE
-    rounds = ceil_div(p.tiles(height, width), MULTIPROCESSORS)
+    rounds = ceil_div(p.tiles(height, width), machine().multiprocessors)
     return rounds * max(mainloop, epilogue) + epilogue if overlapped else rounds * (mainloop + epilogue)
 
 
@@ -63,8 +62,9 @@ def loading_cycles(p: Conv2dProblem, height: int, width: int, *, ending: bool = 
     boxes = whole * (each + row * (height + width))
     boxes += in_part * (LOADED_IN_PART[0] + LOADED_IN_PART[1] * (height + width))
     count = p.tiles(height, width)
-    busy = ALONE + (1 - ALONE) * min(count, MULTIPROCESSORS) / MULTIPROCESSORS
-    return ceil_div(count, MULTIPROCESSORS) * p.taps_y * p.taps_x * boxes * busy
+    most = machine().multiprocessors
+    busy = ALONE + (1 - ALONE) * min(count, most) / most
+    return ceil_div(count, most) * p.taps_y * p.taps_x * boxes * busy
 
 
 def tile_cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool = False) -> float:
@@ -72,13 +72,13 @@ def tile_cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool =
     return max(cycles(p, height, width, overlapped=overlapped), loading_cycles(p, height, width))
 
 
-@lru_cache(maxsize=1024)
+@kept_by_machine(1024)
 def fitted(p: Conv2dProblem) -> tuple[int, int]:
     """The tile of two consumers that takes the least cycles."""
     return min(TILES, key=lambda tile: tile_cycles(p, *tile))  # the first of equals
 
 
-@lru_cache(maxsize=1024)
+@kept_by_machine(1024)
 def fitted_to_one(p: Conv2dProblem) -> tuple[int, int]:
     """The tile of one consumer that takes the least cycles, where another multiplies during its epilogue."""
     return min(TILES_OF_ONE, key=lambda tile: tile_cycles(p, *tile, overlapped=True))
@@ -130,7 +130,7 @@ def copied_cycles(p: Conv2dProblem, height: int, width: int, splits: int) -> int
     copies = moved // 32 // max(2, each) * (COPY if each > 1 else COPY_BY_REGISTERS)
     k_tile = max(height * width * BLOCK_K // MMA_PRODUCTS, copies, 2 * moved // L2_BYTES)
     iterations = ceil_div(k_tiles_of_copies(p), splits)
-    blocks = ceil_div(p.tiles(height, width) * splits, MULTIPROCESSORS)
+    blocks = ceil_div(p.tiles(height, width) * splits, machine().multiprocessors)
     resident = max(1, 4 * 64 * 64 // (height * width))
     rounds = ceil_div(blocks, resident)
     mainloop = max(blocks * k_tile, rounds * (WAIT if each > 1 else WAIT_FOR_REGISTERS)) * iterations
@@ -138,7 +138,7 @@ def copied_cycles(p: Conv2dProblem, height: int, width: int, splits: int) -> int
     return FIRST_K_TILE + mainloop + rounds * EPILOGUE + blocks * 2 * height * width // L2_BYTES + added
 
 
-@lru_cache(maxsize=1024)
+@kept_by_machine(1024)
 def fitted_to_copies(p: Conv2dProblem) -> tuple[int, int, int]:
     """The tile whose k-tiles threads copy, and among how many blocks it is shared, that take the least cycles. Of a
     block each has at least two k-tiles."""
@@ -161,17 +161,18 @@ def shared_cycles(p: Conv2dProblem, height: int, width: int, shares: int, *, end
     """A multiprocessor's estimated cycles for its share of tiles that TMA loads, of which each is that of so many
     blocks. The last one adds up what all of them leave."""
     k_tiles, tiles = k_tiles_of_taps(p), p.tiles(height, width)
-    per_tile = ceil_div(tiles, MULTIPROCESSORS)
+    most = machine().multiprocessors
+    per_tile = ceil_div(tiles, most)
     epilogue = 2 * 2 * height * width // BYTES + EPILOGUE
-    busy = [ALONE + (1 - ALONE) * min(n, MULTIPROCESSORS) / MULTIPROCESSORS for n in (tiles, tiles * shares)]
+    busy = [ALONE + (1 - ALONE) * min(n, most) / most for n in (tiles, tiles * shares)]
     products = k_tile_cycles(multiplied(height), width)
     loads = loading_cycles(p, height, width, ending=ending) / per_tile / k_tiles / busy[0] * busy[1]
     added = SPLIT + (shares + 1) * height * width * 4 / L2_BYTES if shares > 1 else 0
     mainloop = ceil_div(k_tiles, shares) * max(products, loads)
-    return ceil_div(tiles * shares, MULTIPROCESSORS) * (mainloop + epilogue + added) + FIRST_K_TILE
+    return ceil_div(tiles * shares, most) * (mainloop + epilogue + added) + FIRST_K_TILE
 
 
-@lru_cache(maxsize=1024)
+@kept_by_machine(1024)
 def fitted_to_shares(p: Conv2dProblem) -> tuple[int, int, int]:
     """The tile of two consumers, and among how many blocks its k-tiles are shared, that take the least cycles. Of a
     block each has at least four k-tiles."""
@@ -190,7 +191,7 @@ def multiplied(height: int) -> int:
     return next(rows for rows in HIGH if rows >= height)
 
 
-@lru_cache(maxsize=1024)
+@kept_by_machine(1024)
 def fitted_flexibly(p: Conv2dProblem) -> tuple[int, int, int]:
     """The tile of `flexible_tiles`, and among how many blocks its k-tiles are shared, that take the least cycles.
 
@@ -226,4 +227,4 @@ LAUNCH, MEMORY_BYTES = 5000, 11
 def padding_cycles(p: Conv2dProblem, to: Conv2dProblem) -> float:
     """Estimated cycles of the launch that copies images and filters to arrays with more channels."""
     pixels = p.images * p.height * p.width * p.groups + p.groups * p.filters * p.taps_y * p.taps_x
-    return LAUNCH + 2 * pixels * (p.channels + to.channels) / MEMORY_BYTES / MULTIPROCESSORS
+    return LAUNCH + 2 * pixels * (p.channels + to.channels) / MEMORY_BYTES / machine().multiprocessors

@@ -8,9 +8,10 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import MULTIPROCESSORS, Launch, Plan, ceil_div
+from ...model.launch import Launch, Plan, ceil_div
+from ...model.machine import machine
 from .estimate import BLOCK_K
-from .mma import SHARED_BYTES, eights, half_only
+from .mma import eights, half_only
 from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes
 from .problem import Activation, Conv2dProblem
 
@@ -33,7 +34,7 @@ def _shared_bytes(p: Conv2dProblem, size: Mapping[str, int]) -> int:
 def _overlapping(p: Conv2dProblem) -> str | None:
     if p.taps_y * p.taps_x == 1:
         return "windows of one tap do not overlap"
-    if _shared_bytes(p, {"BLOCK_M": 64, "TILE_X": 8, "BLOCK_N": 64, "TOGETHER": 1}) > SHARED_BYTES:
+    if _shared_bytes(p, {"BLOCK_M": 64, "TILE_X": 8, "BLOCK_N": 64, "TOGETHER": 1}) > machine().shared_bytes:
         return "the pixels of overlapping windows do not fit into shared memory"
     return None
 
@@ -47,17 +48,17 @@ def _sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     found = {"BLOCK_N": n, "TILE_X": x, "WARPS_N": 1, "STAGES": _STAGES, "TOGETHER": together}
     large, small = ({**found, "BLOCK_M": m, "WARPS_M": m // 16} for m in (size["TILE_M"] or 128, 64))
     blocks = _tiles(p, large) * _splits(p, large, size["SPLITS"])
-    if (size["TILE_M"] or blocks >= MULTIPROCESSORS) and _shared_bytes(p, large) <= SHARED_BYTES:
+    if (size["TILE_M"] or blocks >= machine().multiprocessors) and _shared_bytes(p, large) <= machine().shared_bytes:
         # where several blocks are resident, fewer warps read the same filters
-        wide = size["WIDE"] or (n > 16 and blocks >= 4 * MULTIPROCESSORS)
+        wide = size["WIDE"] or (n > 16 and blocks >= 4 * machine().multiprocessors)
         return large | {"WARPS_M": large["BLOCK_M"] // 32} if wide else large
-    return small if _shared_bytes(p, small) <= SHARED_BYTES else small | {"TILE_X": 8}
+    return small if _shared_bytes(p, small) <= machine().shared_bytes else small | {"TILE_X": 8}
 
 
 def _splits(p: Conv2dProblem, size: Mapping[str, int], wanted: int) -> int:
     """Blocks that share the channels of a tile: so many that a multiprocessor has two, but at most four."""
     k_tiles = ceil_div(p.channels, BLOCK_K)
-    fit = max(1, min(4, 2 * MULTIPROCESSORS // _tiles(p, size)))
+    fit = max(1, min(4, 2 * machine().multiprocessors // _tiles(p, size)))
     return ceil_div(k_tiles, ceil_div(k_tiles, min(k_tiles, wanted or fit)))
 
 

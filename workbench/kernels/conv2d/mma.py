@@ -10,13 +10,11 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
+from ...model.machine import machine
 from .estimate import BLOCK_K, TILES_OF_COPIES, copied_elements, fitted_to_copies, k_tiles_of_copies
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
 from .padding import no_eights, pad_channels, padded, padding_sizes
 from .problem import Activation, Conv2dProblem
-
-SHARED_BYTES = 227 * 1024
-"""The most shared memory that a block may have."""
 
 ORIGIN_BYTES = 16
 """Of what is kept of each window, or, for few channels, of each product of a k-tile."""
@@ -61,7 +59,7 @@ def _constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
     warps = size["WARPS_M"] * size["WARPS_N"]
     if sizes["BLOCK_M"] * sizes["BLOCK_N"] > 128 * 32 * warps:
         return "a thread has registers for 128 sums"
-    if _shared_bytes(sizes, size["STAGES"]) > SHARED_BYTES:
+    if _shared_bytes(sizes, size["STAGES"]) > machine().shared_bytes:
         return "the circular buffer does not fit into shared memory"
     return None
 

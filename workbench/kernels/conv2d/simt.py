@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ...model.dtypes import dtype_of
 from ...model.launch import Launch, ceil_div
+from ...model.machine import machine
 from .operation import CONV2D, EDGE_CASES, channels_last, pointers, sizes, strides
 from .problem import Activation, Conv2dProblem, Layout
 
@@ -45,9 +46,6 @@ def smem_tiling(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     )
 
 
-SHARED_BYTES = 227 * 1024
-"""The most shared memory that a block may have."""
-
 _KNOWN_TAPS = (3, 5, 7)
 """Along x, for which the kernel is compiled; with stride 1 or 2, and taps side by side."""
 
@@ -55,7 +53,7 @@ _KNOWN_TAPS = (3, 5, 7)
 def depthwise_alone(p: Conv2dProblem) -> str | None:
     if p.channels != 1 or p.filters != 1:
         return f"a group has one channel and one filter, not {p.channels} and {p.filters}"
-    if p.taps_y * p.taps_x * 4 * _FEWEST_CHANNELS > SHARED_BYTES:
+    if p.taps_y * p.taps_x * 4 * _FEWEST_CHANNELS > machine().shared_bytes:
         return f"filters of {p.taps_y} x {p.taps_x} taps do not fit into shared memory"
     return channels_last(p)
 
@@ -69,7 +67,9 @@ def _vectors(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     and what is known of a row of taps, 0 where it is not compiled for them."""
     vector = next(n for n in (16 // dtype_of(p.dtype).itemsize, 1) if p.groups % n == 0)
     channels = min(size["THREADS"] // 4, max(1, 64 // vector)) * vector
-    while channels > vector and (channels // 2 >= p.groups or p.taps_y * p.taps_x * 4 * channels > SHARED_BYTES // 4):
+    while channels > vector and (
+        channels // 2 >= p.groups or p.taps_y * p.taps_x * 4 * channels > machine().shared_bytes // 4
+    ):
         channels //= 2
     known = p.taps_x in _KNOWN_TAPS and p.stride_x <= 2 and p.dilation_x == 1
     return {

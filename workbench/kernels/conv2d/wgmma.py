@@ -10,6 +10,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan
+from ...model.machine import machine
 from ...model.tensor_map import Im2col, TensorMap
 from .estimate import (
     BLOCK_K,
@@ -25,7 +26,7 @@ from .estimate import (
     k_tiles_of_taps,
     multiplied,
 )
-from .mma import SHARED_BYTES, eights, half_only
+from .mma import eights, half_only
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
 from .padding import no_k_tiles, pad_channels, padded, padding_sizes
 from .problem import Activation, Conv2dProblem
@@ -245,6 +246,6 @@ def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str, prefix: str 
             out,
             sizes(p),
         ),
-        shared_bytes=SHARED_BYTES,  # as many pipeline stages as fit
+        shared_bytes=machine().shared_bytes,  # as many pipeline stages as fit
         persistent=True,
     )

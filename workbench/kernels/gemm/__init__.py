@@ -5,14 +5,13 @@ from . import simt, skinny, mma, wgmma  # each track declares its stages, in thi
 
 # isort: on
 from .operation import GEMM, GROUPS
-from .problem import SHARED_BYTES, GemmProblem, drawn_extents
+from .problem import GemmProblem, drawn_extents
 from .wgmma import PADDED_C, Product, tile_launch
 
 __all__ = [
     "GEMM",
     "GROUPS",
     "PADDED_C",
-    "SHARED_BYTES",
     "GemmProblem",
     "Product",
     "drawn_extents",

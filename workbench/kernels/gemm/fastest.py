@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...model.dtypes import FP32
-from ...model.launch import MULTIPROCESSORS, ceil_div
+from ...model.launch import ceil_div
+from ...model.machine import machine
 from .few import MOST_ROWS, Few
 from .problem import GemmProblem, tensor_maps
 
@@ -26,7 +27,7 @@ def mostly_outside(p: GemmProblem, rows: int, columns: int) -> bool:
 
 def _tiles_each(p: GemmProblem, block_m: int, block_n: int) -> int:
     """Tiles of C that the busiest multiprocessor computes."""
-    return ceil_div(ceil_div(p.m, block_m) * ceil_div(p.n, block_n), MULTIPROCESSORS)
+    return ceil_div(ceil_div(p.m, block_m) * ceil_div(p.n, block_n), machine().multiprocessors)
 
 
 def _fastest_single(p: GemmProblem) -> str:

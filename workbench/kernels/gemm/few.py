@@ -9,7 +9,7 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
 from ..rows import groups
 from .problem import GemmProblem
-from .tiling import CLUSTERS
+from .tiling import clusters_at_once
 
 MOST_IN_CLUSTER = 8
 """Blocks that a cluster may have on every device."""
@@ -63,7 +63,7 @@ def sharing(p: GemmProblem, size: Mapping[str, int], few: Few) -> tuple[int, int
 
     def ends(parts: int) -> int:
         blocks, split = ceil_div(tiles * parts, size["WARPS"]), max(1, parts // size["WARPS"])
-        rounds = ceil_div(blocks, resident(p, few) * CLUSTERS[split] * split)
+        rounds = ceil_div(blocks, resident(p, few) * clusters_at_once(split) * split)
         return rounds * (ceil_div(steps, parts) + size["START"])
 
     most = min(steps, size["WARPS"] * MOST_IN_CLUSTER)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from ...model.dtypes import dtype_of
 from ...model.launch import Launch, Plan, ceil_div
+from ...model.machine import machine
 from . import tiling
 from .operation import DEEP, GEMM, ODD_C, left_for_the_last, scalars, tiles
-from .problem import SHARED_BYTES, GemmProblem, half_only, tensor_maps
+from .problem import GemmProblem, half_only, tensor_maps
 
 _ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
 """Whole tiles of C, in rows that are an odd number of elements apart, 261: no pair of them may be stored at once."""
@@ -67,7 +68,7 @@ def _registers_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None
 
 
 def _buffer_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
-    if size["STAGES"] * _k_tile_bytes(p, size) > SHARED_BYTES:
+    if size["STAGES"] * _k_tile_bytes(p, size) > machine().shared_bytes:
         return "the circular buffer does not fit into shared memory"
     return _constraint(p, size)
 
@@ -173,7 +174,7 @@ def _shifted_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         (
             d
             for d in range(_deep(p, k, split, size["DEEP"]), 2, -1)
-            if tiling.shifted_bytes(p, {**found, "STAGES": d}) <= SHARED_BYTES // 2
+            if tiling.shifted_bytes(p, {**found, "STAGES": d}) <= machine().shared_bytes // 2
         ),
         2,
     )

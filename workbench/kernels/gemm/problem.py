@@ -17,9 +17,6 @@ from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, Tier, extents
 
-SHARED_BYTES = 227 * 1024
-"""The most shared memory that a block may have."""
-
 
 @dataclass(frozen=True)
 class GemmProblem(Problem):

@@ -10,11 +10,12 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
+from ...model.machine import machine
 from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import NARROW
 from .operation import GEMM, GROUPS, ODD_C, left_for_the_last, realigned_plan, scalars, tiles
-from .problem import SHARED_BYTES, GemmProblem, tensor_maps
+from .problem import GemmProblem, tensor_maps
 
 
 @GEMM.stage(
@@ -133,7 +134,7 @@ def _async_constraint(
             return "a block has 64 threads or more: fewer do not hide how long anything takes"
         if threads // size["BLOCK_K"] > min(m, n):
             return "a thread copies at least one element of each k-tile"
-        if _buffer_bytes(p, size) > SHARED_BYTES:
+        if _buffer_bytes(p, size) > machine().shared_bytes:
             return "the circular buffer does not fit into shared memory"
         return None
 
@@ -228,7 +229,7 @@ def _pipeline_launch(p: GemmProblem, a: str, b: str) -> Launch:
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
-        shared_bytes=SHARED_BYTES,
+        shared_bytes=machine().shared_bytes,
         persistent=True,
     )
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from operator import itemgetter
 from typing import NamedTuple
 
 from ...model.dtypes import dtype_of
-from ...model.launch import MULTIPROCESSORS, ceil_div
-from .problem import SHARED_BYTES, GemmProblem
+from ...model.launch import ceil_div
+from ...model.machine import H200, kept_by_machine, machine
+from .problem import GemmProblem
 
 Shape = tuple[int, int, int, int]
 """Rows and columns of a tile, then how they are shared out: warps along each, or elements of a thread along each."""
@@ -69,9 +70,9 @@ HALF_BYTES = 113 * 1024
 FITTED_K = 32
 """k of a k-tile of `fitted_pipeline`."""
 
-PAIRS, LEAST_PARTED, MOST_PARTED = range(2, 17), 6, 4 * 2 * MULTIPROCESSORS
+PAIRS, LEAST_PARTED, MOST_PARTED = range(2, 17), 6, 4 * 2
 """How many pairs of blocks may share a tile of `fitted_pipeline`, k-tiles of each of their blocks at least, and so many
-blocks at most: four rounds of those that run at once."""
+blocks for each multiprocessor at most: four rounds of those that run at once."""
 
 SHIFTED = 6
 """Elements in whose copies as much time goes as in 8 that have to be shifted."""
@@ -86,10 +87,15 @@ LINES_A_CYCLE = 60
 """Lines that the L2 delivers in a cycle of the multiprocessors. Of three products whose rows begin within lines, by
 five kernels of ours and of cuBLAS, it answered 88 to 105 requests a nanosecond (counters of an H100)."""
 
-CLUSTERS = {1: MULTIPROCESSORS, 2: 66, 3: 38, 4: 30, 5: 22, 6: 16, 7: 15, 8: 14}
-"""Clusters of so many blocks that run at once, one block a multiprocessor. A cluster has to lie in one of some eight
-groups of 14 to 18 multiprocessors; chips differ, and this is the least of three. Of 32 clusters of four, two run after
-the others: 204 us for 4024x24x12272 with four blocks a tile, 138 with three (`fitted_pipeline`, H100)."""
+CLUSTERS = {1: H200.multiprocessors, 2: 66, 3: 38, 4: 30, 5: 22, 6: 16, 7: 15, 8: 14}
+"""Clusters of so many blocks that run at once on an H200, one block a multiprocessor. A cluster has to lie in one of
+some eight groups of 14 to 18 multiprocessors; chips differ, and this is the least of three. Of 32 clusters of four, two
+run after the others: 204 us for 4024x24x12272 with four blocks a tile, 138 with three (`fitted_pipeline`, H100)."""
+
+
+def clusters_at_once(blocks: int) -> int:
+    """Clusters of so many blocks that run at once, on a machine whose groups are like those of an H200."""
+    return CLUSTERS[blocks] * machine().multiprocessors // H200.multiprocessors
 
 
 def pieces(p: GemmProblem) -> tuple[int, int, int]:
@@ -174,7 +180,7 @@ def _small_k(k: int, moved: tuple[int, int, int]) -> int:
     return min(most, max(16, 1 << (k - 1).bit_length()))
 
 
-@lru_cache(MOST_KEPT)
+@kept_by_machine(MOST_KEPT)
 def _shared_again(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int, int]:
     best = (*_fewest_small(m, n, k, moved), 1)
     for tile, shares in _small_tiles(m, n, k, moved):
@@ -191,28 +197,28 @@ def _small(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, 
     return shape, _small_k(k, moved), parts
 
 
-@lru_cache(MOST_KEPT)
+@kept_by_machine(MOST_KEPT)
 def _fewest_small(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[float, Shape, int]:
     return min(small_choices(m, n, k, moved))
 
 
-@lru_cache(MOST_KEPT)
+@kept_by_machine(MOST_KEPT)
 def _split(m: int, n: int, k: int) -> tuple[Shape, int]:
     return min(split_choices(m, n, k))[1:]
 
 
-@lru_cache(MOST_KEPT)
+@kept_by_machine(MOST_KEPT)
 def _fitted(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> tuple[Shape, int, int]:
     return min(fitted_choices(m, n, k, shapes))[1:]
 
 
-@lru_cache(MOST_KEPT)
+@kept_by_machine(MOST_KEPT)
 def _wide(m: int, n: int, k: int, most: int) -> tuple[int, int, int]:
     _, shape, parts = min(wide_choices(m, n, k, most), key=itemgetter(0))  # the first of equals
     return *shape, parts
 
 
-@lru_cache(MOST_KEPT)
+@kept_by_machine(MOST_KEPT)
 def _flexible(m: int, n: int, k: int, swaps: bool, most: int) -> tuple[int, int, int]:
     best: tuple[float, tuple[int, int], int] = math.inf, (0, 0), 0
     for tile in _flexible_tiles(m, n, k, swaps, HIGH, most, 8):
@@ -221,12 +227,12 @@ def _flexible(m: int, n: int, k: int, swaps: bool, most: int) -> tuple[int, int,
     return *best[1], best[2]
 
 
-@lru_cache(MOST_KEPT)
+@kept_by_machine(MOST_KEPT)
 def _multicast(
     m: int, n: int, k: int, swaps: bool, along_k: bool, of_a: float, of_b: float
 ) -> tuple[int, int, int, int, int]:
     best: tuple[float, tuple[int, int], int, int, int] = math.inf, (0, 0), 0, 0, 0
-    for tile in _flexible_tiles(m, n, k, swaps, HIGHER, MULTIPROCESSORS, MOST_CLUSTERS):
+    for tile in _flexible_tiles(m, n, k, swaps, HIGHER, machine().multiprocessors, MOST_CLUSTERS):
         if tile.least < best[0]:
             best = min(best, *_by_multicast(m, n, k, tile, along_k, of_a, of_b), key=itemgetter(0))
     return *best[1], *best[2:]
@@ -275,12 +281,12 @@ def split_choices(m: int, n: int, k: int) -> Iterator[tuple[float, Shape, int]]:
 def fitted_choices(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> Iterator[tuple[float, Shape, int, int]]:
     """The same of `fitted_pipeline`, or, with other shapes, of `shifted_pipeline`, and how many clusters share a tile:
     pairs of blocks, since of these the most run at once."""
-    k_tiles = ceil_div(k, FITTED_K)
+    k_tiles, most = ceil_div(k, FITTED_K), MOST_PARTED * machine().multiprocessors
     for shape, tiles, shares in choices(m, n, k_tiles, shapes, range(1, 8), least=64):
         for parts in shares:
             yield fitted_cycles(tiles, k_tiles, shape, parts), shape, parts, 1
             for clusters in PAIRS if parts == 2 else ():
-                if 2 * clusters * LEAST_PARTED <= k_tiles and tiles * 2 * clusters <= MOST_PARTED:
+                if 2 * clusters * LEAST_PARTED <= k_tiles and tiles * 2 * clusters <= most:
                     yield fitted_cycles(tiles, k_tiles, shape, parts, clusters), shape, parts, clusters
 
 
@@ -308,7 +314,7 @@ def multicast_choices(p: GemmProblem) -> Iterator[tuple[float, tuple[int, int], 
     """The same of `flexible_multicast`: cycles, the tile, blocks of a cluster, whether they share A, and how many
     clusters share tiles."""
     swaps, along_k, of_a, of_b = _of_rows(p)
-    for tile in _flexible_tiles(p.m, p.n, p.k, swaps, HIGHER, MULTIPROCESSORS, MOST_CLUSTERS):
+    for tile in _flexible_tiles(p.m, p.n, p.k, swaps, HIGHER, machine().multiprocessors, MOST_CLUSTERS):
         yield from _by_multicast(p.m, p.n, p.k, tile, along_k, of_a, of_b)
 
 
@@ -326,7 +332,7 @@ def _flexible_tiles(
 ) -> Iterator[_Tile]:
     """Tiles of any number of columns or, where C may be computed as its transpose, of rows. At most `most` blocks may
     share tiles, and so many `parts` one."""
-    k_tiles = ceil_div(k, 64)
+    k_tiles, at_once = ceil_div(k, 64), machine().multiprocessors
     each, highs = ceil_div(k_tiles, parts), dict(sides)
     for swapped in (False, True)[: 1 + swaps]:
         along, across = (n, m) if swapped else (m, n)  # the sides of C that the sides of a tile divide
@@ -336,7 +342,7 @@ def _flexible_tiles(
                 if swapped and wide in highs:
                     continue
                 tiles, (one, stored) = high_tiles * ceil_div(across, wide), _least_cycles(high, wide)
-                least = ceil_div(tiles, MULTIPROCESSORS) * (k_tiles * one + stored)
+                least = ceil_div(tiles, at_once) * (k_tiles * one + stored)
                 if 2 * tiles <= most:
                     least = min(least, each * one + stored + ADDED_UP[2])
                 yield _Tile(wide, high, tiles, least) if swapped else _Tile(high, wide, tiles, least)
@@ -378,7 +384,7 @@ def _by_multicast(
             continue
         by_a, by_b = shared_by(sharing, share_a)
         asked = boxes[0] / by_a + boxes[1] / by_b
-        groups, at_the_same_time = clusters_of(m, n, rows, columns, sharing, share_a), CLUSTERS[sharing]
+        groups, at_the_same_time = clusters_of(m, n, rows, columns, sharing, share_a), clusters_at_once(sharing)
         most = min(MOST_CLUSTERS, at_the_same_time // groups, k_tiles // LEAST_PARTED)
         for clusters in range(1, max(1, most) + 1):
             cycles = multicast_cycles(rows * columns, one, k_tiles, groups, sharing, clusters, asked)
@@ -412,7 +418,7 @@ def choices(
         if shape[0] > max(least, 2 * m) or shape[1] > max(least, 2 * n):
             continue
         tiles = ceil_div(m, shape[0]) * ceil_div(n, shape[1])
-        most = min(k_tiles, 16 * MULTIPROCESSORS // tiles)
+        most = min(k_tiles, 16 * machine().multiprocessors // tiles)
         yield shape, tiles, [parts for parts in clusters if parts == 1 or parts <= most]
 
 
@@ -441,13 +447,13 @@ def split_cycles(tiles: int, k: int, shape: Shape, parts: int) -> float:
     rows, columns, thread = shape[0], shape[1], shape[2] * shape[3]
     threads, blocks = rows * columns // thread, tiles * parts
     registers = 128 if threads == 256 else {64: 150, 32: 100, 16: 60}[thread]
-    resident = min(SHARED_BYTES // split_bytes(shape), 65536 // (threads * registers), 16)
+    resident = min(machine().shared_bytes // split_bytes(shape), 65536 // (threads * registers), 16)
     if parts > 1:
         resident = min(resident, at_once(blocks, parts))
     waves, rest = divmod(blocks, _run_at_once(parts, resident))
     one = ceil_div(ceil_div(k, SPLIT_K), parts) * SPLIT_K * (rows * columns / 128 * 1.08 + (rows + columns) * 0.16)
     cycles = 0.0
-    last = min(resident, at_once(rest, parts)) if parts > 1 else ceil_div(rest, MULTIPROCESSORS)
+    last = min(resident, at_once(rest, parts)) if parts > 1 else ceil_div(rest, machine().multiprocessors)
     for times, together in ((waves, resident), (min(rest, 1), last)):
         # a few warps do not keep the units busy
         cycles += times * (one * max(together, 6.4 * 32 / threads) + together * rows * columns / 5.5)
@@ -472,7 +478,7 @@ def multicast_cycles(
     """About how many cycles `flexible_multicast` takes for so many groups of tiles of so many elements, whose blocks
     ask for so many lines an iteration, which takes them `one` at least. Of 28 products with about twelve tiles each,
     and one cluster, what is chosen took 1.003 times as long as the best (H100)."""
-    at_the_same_time = CLUSTERS[sharing]
+    at_the_same_time = clusters_at_once(sharing)
     of_the_l2 = min(groups * clusters, at_the_same_time) * sharing * lines / LINES_A_CYCLE
     added_up = 2500 + (clusters + 1) * elements * 4 / 55 if clusters > 1 else 0
     rounds = ceil_div(groups * clusters, at_the_same_time)
@@ -517,14 +523,14 @@ def at_once(blocks: int, parts: int) -> int:
 
 def _run_at_once(parts: int, each: int) -> int:
     """Blocks of clusters of `parts` that run at the same time, with so many for each multiprocessor."""
-    return each * CLUSTERS[parts] * parts
+    return each * clusters_at_once(parts) * parts
 
 
 def spread(blocks: int, parts: int, shared: int) -> int:
     """Bytes of shared memory with which no more blocks of a cluster fit on a multiprocessor than have to be there, at
     least `shared`. With less, two blocks share one while another has none: four of 128 x 128 of `split_warp_tiles`
     then took 77 us for 107x3960x1263 on an H200, of 128 x 64 48."""
-    return shared if parts == 1 else max(shared, SHARED_BYTES // (at_once(blocks, parts) + 1) + 1024)
+    return shared if parts == 1 else max(shared, machine().shared_bytes // (at_once(blocks, parts) + 1) + 1024)
 
 
 def shifted_bytes(p: GemmProblem, size: Mapping[str, int]) -> int:

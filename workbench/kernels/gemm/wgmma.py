@@ -10,12 +10,13 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import MULTIPROCESSORS, Launch, Plan, ceil_div
+from ...model.launch import Launch, Plan, ceil_div
+from ...model.machine import machine
 from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import STREAMED_N
 from .operation import DEEP, GEMM, GROUPS, ODD_C, left_for_the_last, realigned_plan
-from .problem import SHARED_BYTES, GemmProblem, half_only, tma_and_wgmma
+from .problem import GemmProblem, half_only, tma_and_wgmma
 
 _DEEPER = (
     GemmProblem(m=70, n=136, k=64 * 56 + 1, dtype="bf16", pad_a=7, pad_b=7),
@@ -112,7 +113,7 @@ def tile_launch(
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
-        shared_bytes=SHARED_BYTES,  # as many pipeline stages as fit
+        shared_bytes=machine().shared_bytes,  # as many pipeline stages as fit
         cluster=(split * sharing, 1, 1),
         persistent=split == 1,
     )
@@ -132,7 +133,7 @@ def _tma_pipeline_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
     space={"BLOCK_N": (128, 256), "STAGES": (2, 3, 4, 5, 6), "GROUP_M": GROUPS},
     constraint=lambda p, size: (
-        None if _tma_pipeline_shared(p, size) <= SHARED_BYTES else "the k-tiles do not fit into shared memory"
+        None if _tma_pipeline_shared(p, size) <= machine().shared_bytes else "the k-tiles do not fit into shared memory"
     ),
     edge_cases=(ODD_C, _TALL, _WHOLE, *DEEP),
     architecture=90,
@@ -171,7 +172,7 @@ def _pairs(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     """Two blocks share columns of B, or none do where the row of tiles that pairs have too many costs a round: with
     five rows, `deferred_epilogue` took 152 us at 544x5888x8224 for three pairs of them (H100), and cuBLAS 84."""
     rows, columns = ceil_div(p.m, size["BLOCK_M"]), ceil_div(p.n, size["BLOCK_N"])
-    alone, paired = (ceil_div(n * columns, MULTIPROCESSORS) for n in (rows, rows + rows % 2))
+    alone, paired = (ceil_div(n * columns, machine().multiprocessors) for n in (rows, rows + rows % 2))
     return {"SHARING": 1 if alone < paired else 2}
 
 
@@ -342,7 +343,7 @@ def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
-        shared_bytes=SHARED_BYTES,
+        shared_bytes=machine().shared_bytes,
         cluster=(split, 1, 1),
     )
 

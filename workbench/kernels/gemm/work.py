@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from ...model.cost_model import Work
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import MULTIPROCESSORS, ceil_div
+from ...model.launch import ceil_div
+from ...model.machine import machine
 from . import tiling
 from .fastest import NARROW, STREAMED_N, mostly_outside
 from .few import Few, at_once, line_groups, resident, sharing, vectors_of
-from .problem import SHARED_BYTES, GemmProblem, tensor_maps
+from .problem import GemmProblem, tensor_maps
 
 MOST_RESIDENT = 8
 """Blocks that share a multiprocessor: more of them hide nothing."""
@@ -147,7 +148,7 @@ def _small_tiles(p: GemmProblem, size: Sizes) -> Work | None:
         return None
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     shared = size["STAGES"] * 2 * ((m + n) * k + 8 * (m + n))
-    resident = min(MOST_RESIDENT, SHARED_BYTES // shared, 1024 // (32 * size["WARPS_M"] * size["WARPS_N"]))
+    resident = min(MOST_RESIDENT, machine().shared_bytes // shared, 1024 // (32 * size["WARPS_M"] * size["WARPS_N"]))
     least = min(size["PIECE_A"], size["PIECE_B"])
     kind = _kind(p, "elements" if least == 1 else "", _stored(p, size))
     copies = m * k // size["PIECE_A"] + n * k // size["PIECE_B"]
@@ -157,7 +158,7 @@ def _small_tiles(p: GemmProblem, size: Sizes) -> Work | None:
 def _shifted_tiles(p: GemmProblem, size: Sizes) -> Work:
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     shared = max(tiling.shifted_bytes(p, size), 4 * m * (n + 8))
-    resident = min(MOST_RESIDENT, SHARED_BYTES // shared, 1024 // (32 * size["WARPS_M"] * size["WARPS_N"]))
+    resident = min(MOST_RESIDENT, machine().shared_bytes // shared, 1024 // (32 * size["WARPS_M"] * size["WARPS_N"]))
     return _tiled(p, m, n, k, size["SPLIT"], resident=max(1, resident), kind=_kind(p, _stored(p, size)))
 
 
@@ -241,7 +242,7 @@ def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     copied, kind = realigned
     return Work(
         # clusters of four leave some multiprocessors idle, as if there were more tiles
-        tiles=tiles * MULTIPROCESSORS // (tiling.CLUSTERS[sharing] * sharing),
+        tiles=tiles * machine().multiprocessors // (tiling.clusters_at_once(sharing) * sharing),
         iterations=iterations,
         flops=2 * m * n * k,
         loaded=(m + n) * k * _item(p),

@@ -11,6 +11,7 @@ import numpy as np
 from ...model.arrays import Array, Arrays, Distribution, element_bytes
 from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
+from ...model.machine import H200
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.problem import Cost
@@ -22,7 +23,15 @@ HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 """Threads of the smallest block; vectors of x and of dy that a thread holds, where more threads can be had, and at
 most."""
 
-FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132, "ADDERS": 512, "FETCH": 0}
+FUSED = {
+    "THREADS": 256,
+    "VECTORS": 4,
+    "MOST": 4,
+    "WAVES": 1,
+    "MULTIPROCESSORS": H200.multiprocessors,
+    "ADDERS": 512,
+    "FETCH": 0,
+}
 """As before; how often all multiprocessors are full of blocks that share the rows; threads of a block that adds up what
 they keep; whether there is room for the next row, at the cost of blocks, or only where registers are left."""
 
@@ -53,7 +62,14 @@ FILLED = 128
 CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": FILLED}
 """As `FUSED`; the most blocks of a cluster; `FILLED`."""
 
-FETCHED = {"VECTORS": 4, "STAGES": 3, "MOST": 512, "RESIDENT": 1, "MULTIPROCESSORS": 132, "ADDERS": 512}
+FETCHED = {
+    "VECTORS": 4,
+    "STAGES": 3,
+    "MOST": 512,
+    "RESIDENT": 1,
+    "MULTIPROCESSORS": H200.multiprocessors,
+    "ADDERS": 512,
+}
 """As `prefetch.PARAMETERS`; as `FUSED`."""
 
 MOST_FETCHED = 32

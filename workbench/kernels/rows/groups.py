@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...model.launch import MULTIPROCESSORS, ceil_div
+from ...model.launch import ceil_div
+from ...model.machine import machine
 from .problem import RowProblem
 
 LANES = (4, 32)
@@ -135,28 +136,30 @@ LOADS = 4
 
 
 def spread(
-    rows: int, count: int, held: int, threads: int, resident: int = 1024, blocks: int = 2 * MULTIPROCESSORS
+    rows: int, count: int, held: int, threads: int, resident: int = 1024, blocks: int | None = None
 ) -> dict[str, int]:
     """GROUP threads that walk along a row of `count` vectors together, `held` of them each at a time, in blocks of
     THREADS, of the smallest at most `threads`: so many that the last row ends first, when `resident` threads of a
     multiprocessor work at once, and a row takes as long as one time more. 78 us for a vector by 2144 rows of 17,307
     numbers of fp32 with 32 threads a row, 53 with 256 (H200). The longest rows are shared by BLOCKS blocks each,
-    `blocks` in all."""
+    `blocks` in all, or two for each multiprocessor."""
+    most = machine().multiprocessors
+    blocks = 2 * most if blocks is None else blocks
 
     def ends(group: int) -> tuple[int, int]:
-        rounds = ceil_div(rows, MULTIPROCESSORS * (resident // group))
+        rounds = ceil_div(rows, most * (resident // group))
         return rounds * (ceil_div(count, held * group) + 1), -group
 
     if count < LANES[-1]:
         group = 1 << (count.bit_length() - 1)
     else:
-        most = min(resident, 1024, max(LANES[-1], power_of_two(ceil_div(count, held))))
-        group = min((1 << power for power in range(LANES[-1].bit_length() - 1, most.bit_length())), key=ends)
+        widest = min(resident, 1024, max(LANES[-1], power_of_two(ceil_div(count, held))))
+        group = min((1 << power for power in range(LANES[-1].bit_length() - 1, widest.bit_length())), key=ends)
     if group > LANES[-1] and count > LOADS * held * group and rows < blocks:
         group = min(group, 512)  # several of them a multiprocessor: one loads while another one adds up
         shared = min(ceil_div(blocks, rows), count // (held * group))
         return {"GROUP": group, "THREADS": group, "BLOCKS": max(1, shared)}
-    each = 1 << max(0, (rows * group // MULTIPROCESSORS).bit_length() - 1)
+    each = 1 << max(0, (rows * group // most).bit_length() - 1)
     return {"GROUP": group, "THREADS": group if group > LANES[-1] else min(threads, max(64, each)), "BLOCKS": 1}
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ...model.launch import MULTIPROCESSORS, Launch, Plan, ceil_div
+from ...model.launch import Launch, Plan, ceil_div
+from ...model.machine import machine
 from ...model.tensor_map import TensorMap
 from .mma import CHUNK, THREADS, in_a_grid, padded_dstate, segments, state_scan
 from .operation import EDGE_CASES, SSD, counts, steps
@@ -108,7 +109,7 @@ SPACE = {
 def _specialised_sizes(p: SsdProblem, size: Mapping[str, int]) -> dict[str, int]:
     """One block a multiprocessor has all shared memory, if there are not more of them or their states are large."""
     count, _ = _segments(p, size)
-    few = column_tiles(p) * p.heads * p.batch * count <= MULTIPROCESSORS
+    few = column_tiles(p) * p.heads * p.batch * count <= machine().multiprocessors
     dstate = padded_dstate(p)
     return {"DSTATE": dstate, "RESIDENT": 1 if few or dstate > 64 else size["RESIDENT"]}
 
