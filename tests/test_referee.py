@@ -21,7 +21,7 @@ from workbench.kernels.softmax import SoftmaxProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.measure import referee
 from workbench.measure.referee import Judge, Referee, Unprepared
-from workbench.model.parts import MOST_BYTES
+from workbench.model.parts import MOST_BYTES, MOST_PLACES
 from workbench.model.problem import Problem
 
 TILE = 64
@@ -39,7 +39,7 @@ class Direct(Referee):
         super().__init__()
         self.judge_here = judge
 
-    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _ask_there(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(self.judge_here, *arguments)
 
 
@@ -202,5 +202,7 @@ def test_the_drawn_places_of_the_suite_are_enough_and_touch_tiles_where_rows_are
         arrays = problem.arrays()
         name = max(parts[0].index or arrays, key=lambda name: arrays[name].size)
         assert sum(part.problem.arrays()[name].size for part in parts) >= min(1 << 16, arrays[name].size)
-        place = problem.cost.bytes / max(1, getattr(problem, problem.axes()[0].field)) if problem.axes() else 0
-        assert not place or len(problem.extents) > 2 or place * 256 > MOST_BYTES or dense(problem, parts, STRATUM)
+        extent = getattr(problem, problem.axes()[0].field) if problem.axes() else 1
+        stratum = max(STRATUM, extent // MOST_PLACES)
+        short = 256 * problem.cost.bytes / extent < MOST_BYTES
+        assert not short or len(problem.extents) > 2 or dense(problem, parts, stratum)

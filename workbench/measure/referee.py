@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import dataclasses
 import secrets
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -244,8 +243,9 @@ class Judge:
         return sum(held) + sum(p.whole.nbytes for p in self.prepared.values() if p.whole)
 
     def _free(self) -> None:
-        if self.xp is not np:
-            self.xp.get_default_memory_pool().free_all_blocks()
+        """Give unused memory back where that is much: to ask the device for it again takes long."""
+        if self.xp is not np and (pool := self.xp.get_default_memory_pool()).total_bytes() > self.most_bytes:
+            pool.free_all_blocks()
 
 
 class _OnHost(dict[str, Any]):
@@ -310,48 +310,48 @@ class Referee:
 
     def __init__(self, start: Callable[[], Judge] = Judge.on_gpu) -> None:
         self._worker = Worker(start, expected=(Unprepared,))
-        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1)  # the process ends with the thread that has started it
         self._refused: dict[Problem, str] = {}
-        self._preparing: list[threading.Thread] = []
+        self._preparing: list[Future[str]] = []
         self._broken = ""
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._thread.submit(self._ask_there, function, *arguments).result()
+
+    def _ask_there(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """In the thread of the process."""
         if self._broken:
             raise Unprepared(self._broken)
-        with self._lock:
-            try:
-                return self._worker.ask(function, *arguments, seconds=SECONDS)
-            except (Late, Ended, Broken) as error:
-                self._broken = f"the process that judges is not there: {error}"
-                self._worker.kill()
-                raise Unprepared(self._broken) from None
+        try:
+            return self._worker.ask(function, *arguments, seconds=SECONDS)
+        except (Late, Ended, Broken) as error:
+            self._broken = f"the process that judges is not there: {error}"
+            self._worker.kill()
+            raise Unprepared(self._broken) from None
 
     def refuses(self, problem: Problem) -> str:
         """Why the referee does not judge a problem, or nothing; it begins to prepare those that it does."""
+        return self._thread.submit(self._refuses_there, problem).result()
+
+    def _refuses_there(self, problem: Problem) -> str:
         if problem not in self._refused:
             try:
                 if not suits(problem):
                     return "it is small"
-                self._ask(_prepare, problem)
+                self._ask_there(_prepare, problem)
                 return ""
             except Unprepared as error:
                 self._refused[problem] = str(error)
         return self._refused[problem]
 
     def expect(self, problems: Iterable[Problem]) -> None:
-        """Prepare problems, in a thread of their own: see `wait`."""
-
-        def prepare() -> None:
-            for problem in problems:
-                self.refuses(problem)
-
-        self._preparing.append(threading.Thread(target=prepare, daemon=True))
-        self._preparing[-1].start()
+        """Begin to prepare problems: see `wait`."""
+        self._preparing += [self._thread.submit(self._refuses_there, problem) for problem in problems]
 
     def wait(self) -> None:
         """Until the referee uses the device no longer for what is expected, so that times can be taken."""
         while self._preparing:
-            self._preparing.pop().join()
+            self._preparing.pop().result()
 
     def constant(self, problem: Problem) -> list[str]:
         """The inputs that hold one value only. Raises Unprepared."""

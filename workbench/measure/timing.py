@@ -44,7 +44,7 @@ class Effort:
     """
 
     relative_error: float = 0.005
-    seconds: float = 0.6
+    seconds: float = 0.3
     least: int = 6
     enough: int = 20
     most: int = 60

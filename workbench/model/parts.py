@@ -69,6 +69,9 @@ class Part:
 LEAST_ELEMENTS = 1 << 16
 """Elements of the largest array along an axis that lie at the drawn places at least, or all."""
 
+MOST_PLACES = 1 << 18
+"""Places of an axis that are drawn: one of some hundred elements of a long vector, which are one block's."""
+
 MOST_FLOPS, MOST_BYTES = 2e10, 3e8
 """Work that a drawn part is, and memory that it takes, at most, but for one place: NumPy solves it in half a second."""
 
@@ -94,6 +97,7 @@ def drawn_places(problem: Any, axis: Axis, rng: np.random.Generator, stratum: in
     held = sum(array.nbytes for name, array in arrays.items() if name in along)
     elements = max(array.size for name, array in arrays.items() if name in along)
     most = int(min(MOST_FLOPS * extent / max(1, cost.flops), MOST_BYTES * extent / held))
+    stratum = max(stratum, extent // MOST_PLACES) if stratum else 0
     least = -(-LEAST_ELEMENTS * extent // elements)
     wanted = max(least, -(-extent // stratum) if stratum else 1)
     count = max(1, min(wanted, most, extent))
