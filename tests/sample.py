@@ -73,7 +73,7 @@ OF_A_STAGE = {
 of the first stage of each track stay, and otherwise of each operation, beside those of stages that have changed. That a
 stage can be profiled says nothing that verification does not say, but for its sources."""
 
-THAT_WAIT = ("test_isolation.py", "test_kill_anywhere.py", "test_tutorial.py", "test_watch.py")
+THAT_WAIT = ("test_cluster.py", "test_isolation.py", "test_kill_anywhere.py", "test_tutorial.py", "test_watch.py")
 """Files with tests that start processes and mostly wait for them."""
 
 ONE_IN = 4
