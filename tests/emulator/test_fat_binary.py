@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import struct
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from emulation import ptx_of
 
-from workbench.emulator import CompileError, CompilerUnavailable, launch, load
+from workbench.emulator import CompileError, launch, load
 from workbench.emulator.fat_binary import DamagedData, images
 
 SOURCE = """extern "C" __global__ void scale(const float* x, float* y, int n) {
@@ -44,13 +43,6 @@ WITH_LZ4 = base64.b85decode(
 )
 
 
-@pytest.fixture
-def decoders() -> None:
-    """What decompresses, of the extra fatbin."""
-    pytest.importorskip("lz4")
-    pytest.importorskip("zstandard")
-
-
 def fat_binary(*entries: tuple[int, int, bytes]) -> bytes:
     """Of entries that are not compressed: their kind (1: PTX, 2: machine code), architecture and contents."""
     made = b""
@@ -63,7 +55,6 @@ def fat_binary(*entries: tuple[int, int, bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("data", [WITH_ZSTD, WITH_LZ4], ids=["zstd", "lz4"])
-@pytest.mark.usefixtures("decoders")
 def test_compressed_ptx_runs_and_a_hazard_has_its_line(data: bytes, tmp_path: Path) -> None:
     file = tmp_path / "scale.fatbin"
     file.write_bytes(data)
@@ -116,16 +107,7 @@ def test_machine_code_alone_is_refused_with_the_flag_that_keeps_ptx(data: bytes,
         load(file)
 
 
-def test_what_decompresses_is_named_where_it_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "scale.fatbin"
-    file.write_bytes(WITH_ZSTD)
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(CompilerUnavailable, match=r"(zstandard|lz4) is not installed; .*kernel-workbench\[fatbin\]"):
-        load(file)
-
-
 @pytest.mark.parametrize("data", [WITH_ZSTD, WITH_LZ4], ids=["zstd", "lz4"])
-@pytest.mark.usefixtures("decoders")
 def test_damaged_data_is_told_and_never_anything_else(data: bytes, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     told = 0

@@ -12,8 +12,6 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .compiler import CompilerUnavailable
-
 __all__ = ["DamagedData", "Image", "holds_images", "images"]
 
 _MAGIC = struct.pack("<IHH", 0xBA55ED50, 1, 16)
@@ -49,8 +47,7 @@ def holds_images(data: bytes) -> bool:
 
 
 def images(data: bytes) -> Iterator[Image]:
-    """All images in the bytes of a file. Raises ``DamagedData``, and ``CompilerUnavailable`` for compressed ones where
-    what decompresses them is not installed."""
+    """All images in the bytes of a file. Raises ``DamagedData``."""
     if data[:4] == b"\x7fELF" and len(data) > 20 and struct.unpack_from("<H", data, 18)[0] == _EM_CUDA:
         yield Image(False, 0, data)
         return
@@ -79,14 +76,9 @@ def _entries(data: bytes, at: int, end: int) -> Iterator[Image]:
 def _unpacked(contents: bytes, flags: int, packed: int, unpacked: int) -> bytes:
     if not flags & (_ZSTD | _LZ4):
         return contents
-    try:
-        import lz4.block
-        import zstandard
-    except ImportError as error:
-        raise CompilerUnavailable(
-            f"the PTX of this fat binary is compressed, and {error.name} is not installed; install it with: "
-            "pip install 'kernel-workbench[fatbin]', or compile with -no-compress"
-        ) from None
+    import lz4.block  # which few files need
+    import zstandard
+
     try:
         if flags & _ZSTD:
             found = zstandard.ZstdDecompressor().decompress(contents[: packed or None], max_output_size=unpacked)

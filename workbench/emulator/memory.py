@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BYTES", "ELEMENT_TYPES", "FIELDS", "Allocation", "Memory", "PixelBox", "TensorMap", "tensor_bytes"]
+__all__ = [
+    "BYTES",
+    "ELEMENT_TYPES",
+    "FIELDS",
+    "FIRST_ADDRESS",
+    "Allocation",
+    "Memory",
+    "PixelBox",
+    "TensorMap",
+    "tensor_bytes",
+]
 
 
 # ------------------------------------------------------------------------------------------------------- an array in it
@@ -296,7 +306,9 @@ def tensor_bytes(tensor: TensorMap) -> bytes:
 # Every allocation has storage of its own and an address far from its neighbours, so that an index past its end, even by
 # a row, falls between allocations and is found. Storage is shared with the engine: a launch writes into it directly.
 
-_FIRST_ADDRESS = 0x7A00_0000_0000
+FIRST_ADDRESS = 0x7A00_0000_0000
+"""Of all memory."""
+
 _RED_ZONE = 1 << 20
 
 
@@ -310,7 +322,7 @@ class Memory:
         self._addresses: list[int] = []
         self._allocations: list[Allocation] = []
         self._freed: list[Allocation] = []
-        self._next = _FIRST_ADDRESS + place * _RED_ZONE
+        self._next = FIRST_ADDRESS + place * _RED_ZONE
         self.tensor_maps: dict[int, TensorMap] = {}
         self.modules: dict[Any, dict[str, Allocation]] = {}  # variables of the programs that have been loaded
 
@@ -339,13 +351,17 @@ class Memory:
             name or f"allocation {len(self._addresses)}",
             element_size,
             tuple(shape) if shape is not None else (nbytes // element_size,),
-            _aligned_bytes(nbytes),
+            self.storage(address, nbytes),
             np.zeros(nbytes, np.uint8),
             writable,
         )
         self._addresses.append(address)
         self._allocations.append(allocation)
         return allocation
+
+    def storage(self, address: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Where the bytes of a new allocation lie."""
+        return _aligned_bytes(nbytes)
 
     def upload(self, array: npt.NDArray[Any] | TensorMap, name: str = "", *, writable: bool = True) -> Allocation:
         """A copy of an array's bytes in C order. A ``TensorMap`` is placed so that a kernel can take it by pointer."""

@@ -1,0 +1,15 @@
+__constant__ float factor;
+
+extern "C" __global__ void scale(float* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= factor;
+}
+
+extern "C" __global__ void reverse(float* x, int n) {
+    __shared__ float part[64];
+    part[threadIdx.x] = x[threadIdx.x];
+    if (n > 64) __syncthreads();
+    x[threadIdx.x] = part[63 - threadIdx.x];
+}
+
+extern "C" __global__ void count(int* x) { atomicAdd_system(x, 1); }

@@ -1,0 +1,171 @@
+// A program of CUDA, as nvcc would make one of `kernels.cu` and of host code: each case does one thing right
+// or wrong.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "runtime.h"
+
+static void scale() {}
+static void reverse() {}
+static void count() {}
+static float factor;
+
+const int kCount = 64;
+const size_t kBytes = kCount * sizeof(float);
+
+static void launch(void (*kernel)(), void* array, void* stream = nullptr, unsigned threads = kCount,
+                   int n = kCount) {
+  void* arguments[] = {&array, &n};
+  cudaLaunchKernel(reinterpret_cast<const void*>(kernel), {1, 1, 1}, {threads, 1, 1}, arguments, 0, stream);
+}
+
+static void check(const float* values, float expected) {
+  for (int i = 0; i < kCount; i++)
+    if (values[i] != expected) std::exit(7);
+}
+
+int main(int, char** words) {
+  // what nvcc writes in front of main; fat binaries may hold PTX as text
+  std::ifstream file(words[1], std::ios::binary);
+  static const std::string ptx{std::istreambuf_iterator<char>(file), {}};
+  static const FatBinary binary{0x466243b1, 1, ptx.c_str(), nullptr};
+  void** handle = __cudaRegisterFatBinary(&binary);
+  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&scale), nullptr, "scale", -1, nullptr,
+                         nullptr, nullptr, nullptr, nullptr);
+  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&reverse), nullptr, "reverse", -1, nullptr,
+                         nullptr, nullptr, nullptr, nullptr);
+  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&count), nullptr, "count", -1, nullptr,
+                         nullptr, nullptr, nullptr, nullptr);
+  __cudaRegisterVar(handle, &factor, nullptr, "factor", 0, sizeof factor, 1, 0);
+  __cudaRegisterFatBinaryEnd(handle);
+
+  const std::string wanted = words[2];
+  const float two = 2, ones[kCount] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                       1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                       1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  float host[kCount] = {};
+  void *device = nullptr, *pinned = nullptr, *managed = nullptr, *stream = nullptr, *event = nullptr;
+  cudaMemcpyToSymbol(&factor, &two, sizeof two, 0, kToDevice);
+  cudaMalloc(&device, kBytes);
+  cudaMallocHost(&pinned, kBytes);
+  cudaMallocManaged(&managed, kBytes, 1);
+  cudaStreamCreate(&stream);
+  cudaEventCreate(&event);
+  auto* const values = static_cast<float*>(pinned);
+  if (wanted != "unwritten") cudaMemcpy(device, ones, kBytes, kToDevice);
+
+  if (wanted == "right") {
+    launch(scale, device);
+    cudaMemcpy(host, device, kBytes, kToHost);
+    check(host, 2);
+  } else if (wanted == "race") {
+    launch(reverse, device);
+  } else if (wanted == "unwritten") {
+    launch(scale, device);
+  } else if (wanted == "unread") {
+    launch(scale, device, nullptr, 4096);
+  } else if (wanted == "read") {
+    launch(scale, device, nullptr, 4096);
+    if (cudaGetLastError() != 9) return 8;
+  } else if (wanted == "unwaited_copy") {
+    cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
+    check(values, 1);
+  } else if (wanted == "unwaited_source") {
+    cudaMemcpyAsync(device, pinned, kBytes, kToDevice, stream);
+    values[0] = 5;
+  } else if (wanted == "unwaited_kernel") {
+    std::memcpy(managed, ones, kBytes);
+    launch(scale, managed);
+    check(static_cast<float*>(managed), 2);
+  } else if (wanted == "waited") {
+    cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
+    cudaEventRecord(event, stream);
+    cudaEventSynchronize(event);
+    check(values, 1);
+    std::memcpy(managed, ones, kBytes);
+    launch(scale, managed, stream);
+    cudaStreamSynchronize(stream);
+    check(static_cast<float*>(managed), 2);
+    cudaMemcpyAsync(device, pinned, kBytes, kToDevice, stream);
+    cudaDeviceSynchronize();
+    values[0] = 5;
+  } else if (wanted == "waited_by_another_stream") {
+    void* other;
+    cudaStreamCreate(&other);
+    cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
+    cudaEventRecord(event, stream);
+    cudaStreamWaitEvent(other, event, 0);
+    cudaStreamSynchronize(other);
+    check(values, 1);
+    cudaStreamDestroy(other);
+  } else if (wanted == "with_host") {
+    std::memset(managed, 0, kBytes);
+    launch(count, managed);
+    __atomic_fetch_add(static_cast<int*>(managed), 1, __ATOMIC_SEQ_CST);
+    cudaDeviceSynchronize();
+    if (*static_cast<int*>(managed) != kCount + 1) return 7;
+  } else if (wanted == "followed") {
+    std::printf("%g\n", *static_cast<float*>(device));
+  } else if (wanted == "too_long") {
+    cudaMemcpy(host, device, kBytes + 4, kToHost);
+  } else if (wanted == "direction") {
+    cudaMemcpy(host, device, kBytes, kToDevice);
+  } else if (wanted == "freed_twice") {
+    cudaFree(device);
+    cudaFree(device);
+    return 0;
+  } else if (wanted == "leak") {
+    return 0;
+  } else if (wanted == "registered") {
+    auto* own = new float[kCount];
+    std::memcpy(own, ones, kBytes);
+    void* seen;
+    cudaHostRegister(own, kBytes, 2);
+    cudaHostGetDevicePointer(&seen, own, 0);
+    launch(scale, seen);
+    cudaDeviceSynchronize();
+    check(own, 2);
+    cudaHostUnregister(own);
+    check(own, 2);
+    delete[] own;
+  } else if (wanted == "graph") {
+    void *graph, *executable;
+    cudaStreamBeginCapture(stream, 0);
+    launch(scale, device, stream);
+    cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiate(&executable, graph, 0);
+    for (int i = 0; i < 3; i++) cudaGraphLaunch(executable, stream);
+    cudaStreamSynchronize(stream);
+    check(values, 8);
+  } else if (wanted == "graph_unwaited") {
+    void *graph, *executable;
+    cudaStreamBeginCapture(stream, 0);
+    cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphLaunch(executable, stream);
+    check(values, 1);
+  } else if (wanted == "texture") {
+    unsigned long long texture;
+    cudaCreateTextureObject(&texture, nullptr, nullptr, nullptr);
+  } else if (wanted == "repeated") {
+    cudaMemset(device, 0, kBytes);
+    for (int i = 0; i < 100; i++) launch(scale, device);
+    cudaMemcpy(device, ones, kBytes, kToDevice);
+    launch(scale, device);
+    cudaMemcpy(host, device, kBytes, kToHost);
+    check(host, 2);
+  } else {
+    return 9;
+  }
+  cudaFree(device);
+  cudaFreeHost(pinned);
+  cudaFree(managed);
+  cudaStreamDestroy(stream);
+  return 0;
+}

@@ -1,0 +1,48 @@
+// What a program of CUDA calls, declared here so that no toolkit is needed to build one.
+#pragma once
+#include <cstddef>
+
+struct dim3 {
+  unsigned x, y, z;
+};
+struct FatBinary {
+  int magic, version;
+  const void* data;
+  const void* const* linked;
+};
+enum Direction { kToDevice = 1, kToHost = 2, kWithin = 3 };
+
+extern "C" {
+void** __cudaRegisterFatBinary(const FatBinary*);
+void __cudaRegisterFatBinaryEnd(void**);
+void __cudaRegisterFunction(void**, const void*, char*, const char*, int, void*, void*, void*, void*, int*);
+void __cudaRegisterVar(void**, void*, char*, const char*, int, size_t, int, int);
+int cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, void*);
+int cudaGetDeviceCount(int*);
+int cudaGetLastError();
+int cudaDeviceSynchronize();
+int cudaMalloc(void**, size_t);
+int cudaMallocHost(void**, size_t);
+int cudaMallocManaged(void**, size_t, unsigned);
+int cudaHostRegister(void*, size_t, unsigned);
+int cudaHostGetDevicePointer(void**, void*, unsigned);
+int cudaHostUnregister(void*);
+int cudaFree(void*);
+int cudaFreeHost(void*);
+int cudaMemcpy(void*, const void*, size_t, int);
+int cudaMemcpyAsync(void*, const void*, size_t, int, void*);
+int cudaMemcpyToSymbol(const void*, const void*, size_t, size_t, int);
+int cudaMemset(void*, int, size_t);
+int cudaStreamCreate(void**);
+int cudaStreamSynchronize(void*);
+int cudaStreamDestroy(void*);
+int cudaStreamWaitEvent(void*, void*, unsigned);
+int cudaStreamBeginCapture(void*, int);
+int cudaStreamEndCapture(void*, void**);
+int cudaGraphInstantiate(void**, void*, unsigned long long);
+int cudaGraphLaunch(void*, void*);
+int cudaEventCreate(void**);
+int cudaEventRecord(void*, void*);
+int cudaEventSynchronize(void*);
+int cudaCreateTextureObject(unsigned long long*, const void*, const void*, const void*);
+}

@@ -1,0 +1,166 @@
+"""Programs that were built for CUDA, run without a GPU: what their kernels and their host code do wrong is named."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.emulator import load
+from workbench.emulator.capture import Captured, CaptureError, HostFinding, capture, library
+from workbench.emulator.compiler import compile_source
+
+SOURCES = Path(__file__).with_name("captured")
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are captured on Linux")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, its runtime's name as a linker wants it, and the PTX of its kernels."""
+    made = tmp_path_factory.mktemp("captured")
+    (made / "libcudart.so.13").symlink_to(library())
+    compiler = shutil.which("g++") or shutil.which("c++") or "c++"
+    build = [compiler, "-std=c++17", "-g", "-O1", "-I", str(SOURCES)]
+    program = [str(SOURCES / "program.cpp"), "-L", str(made), "-l:libcudart.so.13", "-Wl,--allow-shlib-undefined"]
+    subprocess.run([*build, "-o", str(made / "program"), *program], check=True)
+    subprocess.run([*build, "-o", str(made / "inside"), str(SOURCES / "inside.cpp")], check=True)
+    source = SOURCES / "kernels.cu"
+    compiled = compile_source(source.read_text(), str(source), {}, [], [], [], "sm_90a")
+    (made / "kernels.ptx").write_text(compiled.ptx)
+    return made
+
+
+def captured(folder: Path, case: str, **options: object) -> Captured:
+    """The program, doing one thing."""
+    command = [str(folder / "program"), str(folder / "kernels.ptx"), case]
+    return capture(command, tell=lambda text: None, **options)  # type: ignore[arg-type]
+
+
+def line_with(text: str, file: str = "program.cpp") -> int:
+    """The line of a source that has a text."""
+    lines = (SOURCES / file).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+RIGHT = ("right", "read", "waited", "waited_by_another_stream", "with_host", "registered", "graph", "repeated")
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_a_program_that_is_right_gets_its_own_answer_and_no_finding(folder: Path, case: str) -> None:
+    found = captured(folder, case, strict=True)
+    assert not found.findings and not found.host and found.exit_code == 0
+
+
+def host_finding(found: Captured, kind: str) -> HostFinding:
+    (one,) = [one for one in found.host if one.kind == kind]
+    return one
+
+
+HOST = {
+    "unwaited_copy": ("host_race", "if (values[i] != expected)"),
+    "unwaited_source": ("host_race", "values[0] = 5;"),
+    "unwaited_kernel": ("host_race", "if (values[i] != expected)"),
+    "graph_unwaited": ("host_race", "if (values[i] != expected)"),
+    "followed": ("host_access", "*static_cast<float*>(device)"),
+    "too_long": ("out_of_bounds", "kBytes + 4"),
+    "direction": ("wrong_direction", "cudaMemcpy(host, device, kBytes, kToDevice)"),
+    "unread": ("unread_error", "cudaLaunchKernel(reinterpret_cast"),
+    "texture": ("not_emulated", "cudaCreateTextureObject(&texture"),
+}
+
+
+@pytest.mark.parametrize("case", HOST)
+def test_what_host_code_does_wrong_is_named_at_its_line(folder: Path, case: str) -> None:
+    kind, text = HOST[case]
+    found = captured(folder, case)
+    one = host_finding(found, kind)
+    assert not found.ok
+    assert re.search(rf"program\.cpp:{line_with(text)}$", one.place), one.place
+
+
+def test_memory_that_is_freed_twice_is_named(folder: Path) -> None:
+    assert "no allocation begins at" in host_finding(captured(folder, "freed_twice"), "invalid_free").message
+
+
+def test_a_leak_is_a_strict_finding_at_its_allocation(folder: Path) -> None:
+    found = captured(folder, "leak")
+    assert found.ok and not captured(folder, "leak", strict=True).ok
+    assert host_finding(found, "leak").place.endswith(f"program.cpp:{line_with('cudaMalloc(&device')}")
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "text"), [("race", "race", "x[threadIdx.x] ="), ("unwritten", "uninitialised", "*= factor")]
+)
+def test_what_a_kernel_does_wrong_is_named_at_its_line(folder: Path, case: str, kind: str, text: str) -> None:
+    found = captured(folder, case)
+    (finding,) = found.failures
+    assert str(finding.kind) == kind and finding.location is not None
+    lines = {finding.location.line, *([finding.other.line] if finding.other else [])}
+    assert line_with(text, "kernels.cu") in lines
+
+
+def test_launches_that_change_nothing_are_executed_once_more_only(folder: Path) -> None:
+    found = captured(folder, "repeated")
+    assert found.launches["scale"] == 101
+    once = captured(folder, "right").warp_instructions
+    assert found.warp_instructions == 3 * once
+
+
+def test_functions_of_a_runtime_inside_the_program_are_redirected(folder: Path) -> None:
+    found = capture([str(folder / "inside")], tell=lambda text: None)
+    assert found.exit_code == 0 and found.ok
+
+
+def test_kernels_left_out_are_executed_without_checks(folder: Path) -> None:
+    assert captured(folder, "race", kernel="scale").ok
+    assert not captured(folder, "race", kernel="reverse").ok
+
+
+def test_a_program_that_cannot_be_started_is_refused() -> None:
+    with pytest.raises(CaptureError, match="cannot be started"):
+        capture(["./there is no such program"])
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@pytest.mark.parametrize("runtime", ["static", "shared"])
+def test_a_program_of_nvcc_runs_as_it_was_linked(tmp_path: Path, runtime: str) -> None:
+    source = tmp_path / "twice.cu"
+    source.write_text(
+        """#include <cstdio>
+        __device__ int total;
+        __managed__ int managed = 3;
+        __global__ void twice(int* x) {
+          x[threadIdx.x] *= 2;
+          atomicAdd(&total, x[threadIdx.x]);
+          if (threadIdx.x == 0) managed++;
+        }
+        int main() {
+          int x[32], sum = 0, *d;
+          for (int i = 0; i < 32; i++) x[i] = i;
+          cudaMalloc(&d, sizeof x);
+          cudaMemcpy(d, x, sizeof x, cudaMemcpyHostToDevice);
+          twice<<<1, 32>>>(d);
+          cudaMemcpyFromSymbol(&sum, total, sizeof sum);
+          cudaDeviceProp properties;
+          cudaGetDeviceProperties(&properties, 0);
+          printf("%d %d %d.%d %d\\n", sum, managed, properties.major, properties.minor, properties.clusterLaunch);
+          return cudaFree(d);
+        }"""
+    )
+    subprocess.run(["nvcc", "-cudart", runtime, "-o", str(tmp_path / "twice"), str(source)], check=True)
+    script = (
+        f"from workbench.emulator.capture import capture; r = capture([{str(tmp_path / 'twice')!r}]); assert r.ok, r"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "992 4 9.0 1\n"
+
+
+def test_a_source_of_cuda_is_no_program(tmp_path: Path) -> None:
+    assert load(SOURCES / "kernels.cu").entries.kernels  # it is one that the emulator takes
+    with pytest.raises(CaptureError, match="Permission denied"):
+        capture([str(SOURCES / "kernels.cu")])

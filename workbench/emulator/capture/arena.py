@@ -1,0 +1,102 @@
+"""The device's memory in a file that the captured program maps, too."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..memory import FIRST_ADDRESS, Allocation, Memory
+
+__all__ = ["ARENA_BYTES", "Arena"]
+
+ARENA_BYTES = 1 << 42
+"""Of addresses. Pages that nobody touches take no memory."""
+
+_FILLED = 1 << 24
+"""Bytes of an allocation that are filled, so that floats without a value are NaN: filling touches every page."""
+
+_DIGESTED = 1 << 30
+"""Bytes of all allocations up to which a digest is worth its time."""
+
+
+class Arena(Memory):
+    """Emulated memory whose bytes lie in a file, each at its address less that of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.file = os.memfd_create("device memory")
+        os.ftruncate(self.file, ARENA_BYTES)
+        self._mapped = mmap.mmap(self.file, ARENA_BYTES)
+        self._bytes = np.frombuffer(self._mapped, np.uint8)
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        os.close(self.file)
+
+    def storage(self, address: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        """The bytes of a new allocation."""
+        start = address - FIRST_ADDRESS
+        if start + nbytes > ARENA_BYTES:
+            raise MemoryError(f"{nbytes} bytes do not fit into the device's memory")
+        found = self._bytes[start : start + nbytes]
+        if nbytes <= _FILLED:
+            found[:] = 0xFF
+        return found
+
+    def free(self, allocation: Allocation) -> None:
+        """Frees memory, and gives its whole pages back."""
+        super().free(allocation)
+        start = -(-(allocation.address - FIRST_ADDRESS) // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (allocation.end - FIRST_ADDRESS) // mmap.PAGESIZE * mmap.PAGESIZE
+        if end > start:
+            self._mapped.madvise(mmap.MADV_REMOVE, start, end - start)
+        allocation.written = None
+
+    def copy_state(self, to: Sequence[int], source: Sequence[int]) -> None:
+        """After a copy on the device: what is copied from bytes that nothing has stored is without a value, too."""
+        for (target, there), (origin, here) in zip(self._rows(*to), self._rows(*source), strict=True):
+            known = np.uint8(1) if origin.written is None else origin.written[here]
+            if target.written is None and origin.written is not None:
+                target.written = np.ones(target.nbytes, np.uint8)
+            if target.written is not None:
+                target.written[there] = known
+
+    def stored(self, address: int, pitch: int, width: int, rows: int) -> None:
+        """The host has stored these bytes."""
+        for allocation, part in self._rows(address, pitch, width, rows):
+            if allocation.written is not None:
+                allocation.written[part] = 1
+                if part.stop - part.start == allocation.nbytes:
+                    allocation.written = None
+
+    def unwritten(self, address: int, pitch: int, width: int, rows: int) -> int:
+        """Of these bytes, how many nothing has stored."""
+        parts = self._rows(address, pitch, width, rows)
+        return sum(int(np.count_nonzero(a.written[part] == 0)) for a, part in parts if a.written is not None)
+
+    def digest(self) -> bytes:
+        """Of everything that is allocated: equal where all bytes are, and which of them have been stored."""
+        total = sum(allocation.nbytes for allocation in self.allocations)
+        if total > _DIGESTED:
+            return b""
+        found = hashlib.blake2b()
+        for allocation in self.allocations:
+            found.update(allocation.address.to_bytes(8, "little"))
+            found.update(allocation.data.data)
+            if allocation.written is not None:
+                found.update(allocation.written.data)
+        return found.digest()
+
+    def _rows(self, address: int, pitch: int, width: int, rows: int) -> list[tuple[Allocation, slice]]:
+        if pitch == width:
+            width, rows = width * rows, 1
+        allocation = self.find(address)
+        if allocation is None:
+            return []
+        first = address - allocation.address
+        return [(allocation, slice(first + row * pitch, first + row * pitch + width)) for row in range(rows)]

@@ -1,0 +1,191 @@
+#include "streams.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
+namespace workbench::capture {
+namespace {
+
+constexpr unsigned kNonBlocking = 1;
+
+std::recursive_mutex mutex;
+uint64_t next_stream = 1;
+
+std::vector<std::unique_ptr<Stream>>& streams() {
+  static auto* all = new std::vector<std::unique_ptr<Stream>>;  // destructors of the program destroy streams
+  return *all;
+}
+
+Stream& legacy() {
+  static auto* stream = new Stream{0, true, 0, 0, {}, nullptr, false, {}};
+  return *stream;
+}
+
+void merge(Clock& into, const Clock& other) {
+  for (const auto& [stream, number] : other) into[stream] = std::max(into[stream], number);
+}
+
+// What comes next in a stream; the legacy stream and the blocking ones wait for one another.
+Moment advance(Stream& stream) {
+  if (&stream == &legacy()) {
+    for (const auto& other : streams())
+      if (other->blocking) merge(stream.known, other->known);
+  } else if (stream.blocking) {
+    merge(stream.known, legacy().known);
+  }
+  return {stream.id, ++stream.known[stream.id]};
+}
+
+}  // namespace
+
+Node* Graph::add(NodeType type, Work work, std::vector<Node*> after) {
+  nodes.push_back(std::make_unique<Node>(Node{type, std::move(work), std::move(after), nullptr}));
+  return nodes.back().get();
+}
+
+std::vector<Node*> Graph::in_order() const {
+  std::vector<Node*> done;
+  const auto is_done = [&](const Node* node) {
+    return std::find(done.begin(), done.end(), node) != done.end();
+  };
+  for (bool moved = true; moved && done.size() < nodes.size();) {
+    moved = false;
+    for (const auto& node : nodes) {
+      if (is_done(node.get()) || !std::all_of(node->after.begin(), node->after.end(), is_done)) continue;
+      done.push_back(node.get());
+      moved = true;
+    }
+  }
+  if (done.size() < nodes.size()) done.clear();
+  return done;
+}
+
+std::unique_ptr<Graph> Graph::clone(std::map<const Node*, Node*>* copies) const {
+  std::map<const Node*, Node*> found;
+  auto copy = std::make_unique<Graph>();
+  for (const auto& node : nodes) {
+    found[node.get()] = copy->add(node->type, node->work, {});
+    found[node.get()]->parameters = node->parameters;
+  }
+  for (const auto& node : nodes)
+    for (const Node* before : node->after) found[node.get()]->after.push_back(found[before]);
+  if (copies != nullptr) *copies = found;
+  return copy;
+}
+
+Stream* stream_of(const void* handle) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  const auto value = reinterpret_cast<uint64_t>(handle);
+  if (value <= 1) return &legacy();
+  if (value == 2) {
+    thread_local Stream* own = create_stream(0, 0);
+    return own;
+  }
+  for (const auto& stream : streams())
+    if (stream.get() == handle) return stream.get();
+  return nullptr;
+}
+
+Stream* create_stream(unsigned flags, int priority) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  streams().push_back(std::make_unique<Stream>(
+      Stream{next_stream++, (flags & kNonBlocking) == 0, priority, flags, {}, nullptr, false, {}}));
+  return streams().back().get();
+}
+
+bool destroy_stream(Stream* stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  auto& all = streams();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == stream; });
+  if (found == all.end()) return false;
+  merge(legacy().known, stream->known);  // its work is still to be waited for
+  all.erase(found);
+  return true;
+}
+
+void submit(Stream& stream, NodeType type, Work work, std::shared_ptr<void> parameters) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (stream.capturing == nullptr) return work(advance(stream));
+  Node* node = stream.capturing->add(type, std::move(work), stream.frontier);
+  node->parameters = std::move(parameters);
+  stream.frontier = {node};
+}
+
+void record(Stream& stream, Event& event) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  event.captured = stream.capturing;
+  event.frontier = stream.frontier;
+  event.recorded = true;
+  if (stream.capturing != nullptr) return;
+  advance(stream);
+  event.known = stream.known;
+  event.milliseconds = now_milliseconds();
+}
+
+void wait(Stream& stream, const Event& event) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (!event.recorded) return;
+  if (event.captured != nullptr) {
+    stream.capturing = event.captured;
+    for (Node* node : event.frontier)
+      if (std::find(stream.frontier.begin(), stream.frontier.end(), node) == stream.frontier.end())
+        stream.frontier.push_back(node);
+    return;
+  }
+  merge(stream.known, event.known);
+}
+
+void launch(Stream& stream, const Graph& graph) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  const std::shared_ptr<Graph> copy = graph.clone();
+  submit(stream, NodeType::child, [copy](const Moment& moment) {
+    for (const Node* node : copy->in_order())
+      if (node->work) node->work(moment);
+  });
+}
+
+void synchronize(const Stream& stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (&stream == &legacy()) advance(legacy());
+  waited(stream.known);
+}
+
+void synchronize(const Event& event) { waited(event.known); }
+
+void synchronize_device() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  Clock all = legacy().known;
+  for (const auto& stream : streams()) merge(all, stream->known);
+  waited(all);
+}
+
+bool begin_capture(Stream& stream, std::unique_ptr<Graph> into) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (stream.capturing != nullptr || &stream == &legacy()) return false;
+  stream.capturing = into ? into.release() : new Graph;
+  stream.origin = true;
+  stream.frontier.clear();
+  return true;
+}
+
+std::unique_ptr<Graph> end_capture(Stream& stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (!stream.origin) return nullptr;
+  std::unique_ptr<Graph> graph(stream.capturing);
+  for (const auto& other : streams()) {
+    if (other->capturing != graph.get()) continue;
+    other->capturing = nullptr;
+    other->frontier.clear();
+  }
+  stream.origin = false;
+  return graph;
+}
+
+double now_milliseconds() {
+  using clock = std::chrono::steady_clock;
+  return std::chrono::duration<double, std::milli>(clock::now().time_since_epoch()).count();
+}
+
+}  // namespace workbench::capture

@@ -1,0 +1,95 @@
+// Streams, events and graphs: in which order the host's requests are carried out, and what the host may rely
+// on.
+//
+// Work is carried out when it is submitted, which is one of the orders that CUDA allows. What is known of
+// other orders is in clocks: each stream counts its operations, and knows how far those of others had come
+// that it has waited for.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "memory.hpp"
+
+namespace workbench::capture {
+
+struct Graph;
+
+struct Moment {
+  uint64_t stream, number;
+};
+using Work = std::function<void(const Moment&)>;
+
+enum class NodeType : int {
+  kernel = 0,
+  copy = 1,
+  fill = 2,
+  host = 3,
+  child = 4,
+  empty = 5,
+  wait = 6,
+  record = 7,
+  allocate = 10,
+  release = 11
+};
+
+struct Node {
+  NodeType type;
+  Work work;
+  std::vector<Node*> after;
+  std::shared_ptr<void> parameters;  // what cudaGraph*NodeGetParams gives back
+};
+
+struct Graph {
+  std::vector<std::unique_ptr<Node>> nodes;
+  Node* add(NodeType type, Work work, std::vector<Node*> after);
+  // Each node behind those it comes after; empty where they form a circle.
+  std::vector<Node*> in_order() const;
+  // The same nodes again; `copies` has them by the nodes that they are copies of.
+  std::unique_ptr<Graph> clone(std::map<const Node*, Node*>* copies = nullptr) const;
+};
+
+struct Event {
+  bool recorded = false, timed = true;
+  Clock known;
+  double milliseconds = 0;
+  Graph* captured = nullptr;
+  std::vector<Node*> frontier;
+};
+
+struct Stream {
+  uint64_t id;
+  bool blocking;  // waits for the legacy stream, and it for this one
+  int priority;
+  unsigned flags;
+  Clock known;
+  Graph* capturing = nullptr;
+  bool origin = false;  // that began to be captured
+  std::vector<Node*> frontier;
+};
+
+// A handle of the program's as a stream; null where it is none. 0 and 1 are the legacy stream, 2 the thread's
+// own.
+Stream* stream_of(const void* handle);
+Stream* create_stream(unsigned flags, int priority);
+bool destroy_stream(Stream* stream);
+
+// Carries work out, or adds it to the graph that the stream is being captured into.
+void submit(Stream& stream, NodeType type, Work work, std::shared_ptr<void> parameters = nullptr);
+void record(Stream& stream, Event& event);
+void wait(Stream& stream, const Event& event);
+void launch(Stream& stream, const Graph& graph);
+
+// The host waits.
+void synchronize(const Stream& stream);
+void synchronize(const Event& event);
+void synchronize_device();
+
+bool begin_capture(Stream& stream, std::unique_ptr<Graph> into = nullptr);
+std::unique_ptr<Graph> end_capture(Stream& stream);
+double now_milliseconds();
+
+}  // namespace workbench::capture

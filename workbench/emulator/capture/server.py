@@ -1,0 +1,394 @@
+"""Answers what the library in a captured process asks: one server a process.
+
+`Operation` and the fields of each request are those of client/connection.hpp.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+from ..architectures import DeviceLimits
+from ..compiler import CompileError, CompilerUnavailable
+from ..decode import UnsupportedInstruction
+from ..execution import Checks, execute
+from ..fat_binary import DamagedData, Image, holds_images, images
+from ..fault import KernelFault
+from ..findings import Finding, FindingKind
+from ..launch_checks import ArgumentError, LaunchError, shared_bytes_of
+from ..mangled import kernel_name_of, matches
+from ..memory import FIRST_ADDRESS
+from ..program import Entry, Program
+from ..ptx import PtxSyntaxError
+from ..statistics import Statistics
+from .arena import ARENA_BYTES, Arena
+from .device import TOTAL_MEMORY, attributes
+
+__all__ = ["HostEvent", "Launched", "Options", "Server"]
+
+_SPACES = {0: "device", 1: "managed", 2: "pinned"}
+_PAGE = 4096
+_INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_CONFIGURATION, _NO_IMAGE, _INVALID_PTX, _NOT_FOUND = 1, 2, 9, 209, 218, 500
+
+_ERRORS = {
+    FindingKind.OUT_OF_BOUNDS: 700,
+    FindingKind.READ_ONLY: 700,
+    FindingKind.MISALIGNED: 716,
+    FindingKind.ASSERTION: 710,
+    FindingKind.TRAP: 719,
+    FindingKind.DEADLOCK: 702,
+    FindingKind.LIVELOCK: 702,
+}
+"""What a device would report at the next call, by what stopped a launch."""
+
+
+class Operation(IntEnum):
+    """What is asked."""
+
+    HELLO = 1
+    MODULE = 2
+    KERNEL = 3
+    VARIABLE = 4
+    ALLOCATE = 5
+    RELEASE = 6
+    WRITTEN = 7
+    COPIED = 8
+    CHECK_WRITTEN = 9
+    LAUNCH = 10
+    OCCUPANCY = 11
+    FINDING = 12
+
+
+class Fields:
+    """The fields of a request, one after the other."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload, self._at = payload, 0
+
+    def number(self) -> int:
+        """A number of 64 bits."""
+        (value,) = struct.unpack_from("<Q", self._payload, self._at)
+        self._at += 8
+        return int(value)
+
+    def numbers(self, count: int) -> tuple[int, ...]:
+        """Several numbers."""
+        return tuple(self.number() for _ in range(count))
+
+    def data(self) -> bytes:
+        """Bytes behind their length."""
+        size = self.number()
+        self._at += size
+        return self._payload[self._at - size : self._at]
+
+    def text(self) -> str:
+        """A text behind its length."""
+        return self.data().decode(errors="replace")
+
+
+def _packed(*values: int | bytes | str) -> bytes:
+    parts = []
+    for value in values:
+        if isinstance(value, int):
+            parts.append(struct.pack("<Q", value))
+        else:
+            raw = value.encode() if isinstance(value, str) else value
+            parts.append(struct.pack("<Q", len(raw)) + raw)
+    return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How launches are executed: as in `workbench.emulator.launch`.
+
+    ``kernel``: only kernels of this name are checked, others are executed without; ``sample``: of each kernel so many
+    launches are checked. ``threads`` of this machine execute blocks.
+    """
+
+    limits: DeviceLimits
+    seed: int = 0
+    strict: bool = False
+    suppress: tuple[str, ...] = ()
+    max_seconds: float | None = None
+    kernel: str | None = None
+    sample: int | None = None
+    max_warp_instructions: int = 1_000_000_000
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch that was executed, or refused with a message."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    findings: tuple[Finding, ...] = ()
+    warp_instructions: int = 0
+    refused: str = ""
+    site: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvent:
+    """Something that the host did wrong; ``site`` has the addresses that it was done from."""
+
+    kind: str
+    message: str
+    site: str
+
+
+_Shape = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class _Module:
+    programs: list[Program]
+    why_not: str = ""
+
+
+@dataclass
+class Server:
+    """The device of one process: its memory, its modules, and what came of its launches."""
+
+    options: Options
+    launched: Callable[[Launched], None]
+    said: Callable[[HostEvent], None]
+    arena: Arena = field(default_factory=Arena)
+    program: str = ""
+    _modules: list[_Module] = field(default_factory=list)
+    _kernels: list[Entry] = field(default_factory=list)
+    _counts: Counter[str] = field(default_factory=Counter)
+    _after: dict[object, bytes] = field(default_factory=dict)
+
+    def answer(self, operation: int, payload: bytes) -> tuple[int, bytes]:
+        """A status, which is a ``cudaError_t``, and what goes with it."""
+        fields = Fields(payload)
+        try:
+            return 0, _ANSWERS[Operation(operation)](self, fields)
+        except _Refused as error:
+            return error.status, _packed(0, "", str(error))
+        except MemoryError:
+            return _OUT_OF_MEMORY, b""
+
+    def _hello(self, fields: Fields) -> bytes:
+        self.program = fields.text()
+        limits = self.options.limits
+        found = attributes(limits)
+        listed = [number for pair in found.items() for number in pair]
+        return _packed(FIRST_ADDRESS, ARENA_BYTES, f"{limits.name} (emulated)", TOTAL_MEMORY, len(found), *listed)
+
+    def _module(self, fields: Fields) -> bytes:
+        given = [fields.data() for _ in range(fields.number())]
+        self._modules.append(_module_of(given, self.options.limits.arch))
+        return _packed(len(self._modules) - 1)
+
+    def _kernel(self, fields: Fields) -> bytes:
+        module, name = self._modules[fields.number()], fields.text()
+        program = next((one for one in module.programs if name in one.entries), None)
+        if program is None:
+            raise self._missing(name, module)
+        try:
+            entry = program.entries[name]
+        except (PtxSyntaxError, UnsupportedInstruction, CompileError, CompilerUnavailable) as error:
+            raise self._missing(name, module, str(error)) from None
+        self._kernels.append(entry)
+        limits = self.options.limits
+        registers = program.registers_per_thread.get(entry.name) or min(entry.register_count, 64)
+        threads = entry.max_threads or limits.max_threads_per_block
+        version = int(limits.arch[3:].rstrip("af"))
+        with_host = any(".sys." in f"{instruction.opcode}." for instruction in entry.instructions)
+        parameters = [number for p in entry.parameters for number in (p.offset, p.size)]
+        return _packed(
+            len(self._kernels) - 1,
+            entry.parameter_bytes,
+            *(registers, entry.static_shared_bytes, entry.local_bytes, threads, version, version),
+            *(entry.cluster or (0, 0, 0)),
+            int(with_host),
+            len(entry.parameters),
+            *parameters,
+            str(kernel_name_of(name)),
+        )
+
+    def _missing(self, name: str, module: _Module, reason: str = "") -> _Refused:
+        shown = kernel_name_of(name).name
+        why = reason or module.why_not or "its module has no such kernel"
+        self.launched(Launched(shown, (), (), refused=f"{shown} cannot be executed: {why}"))
+        return _Refused(_NO_IMAGE if module.why_not else _INVALID_PTX if reason else _NOT_FOUND)
+
+    def _variable(self, fields: Fields) -> bytes:
+        module, name = self._modules[fields.number()], fields.text()
+        for program in module.programs:
+            if name in program.variables:
+                found = program.variable(name, self.arena)
+                return _packed(found.address, found.nbytes)
+        raise _Refused(_NOT_FOUND)
+
+    def _allocate(self, fields: Fields) -> bytes:
+        nbytes, space = fields.numbers(2)
+        on_host = _SPACES[space] != "device"
+        align = _PAGE if on_host else 256
+        size = -(-nbytes // _PAGE) * _PAGE if on_host else nbytes
+        allocation = self.arena.allocate(nbytes, align=align, element_size=1)
+        allocation.name = f"{_SPACES[space]} memory of {nbytes} bytes"
+        if on_host:
+            self.arena.storage(allocation.address, size)
+            allocation.written = None
+        return _packed(allocation.address)
+
+    def _release(self, fields: Fields) -> bytes:
+        if (allocation := self.arena.find(fields.number())) is not None:
+            self.arena.free(allocation)
+        return b""
+
+    def _written(self, fields: Fields) -> bytes:
+        address, pitch, width, rows = fields.numbers(4)
+        self.arena.stored(address, pitch, width, rows)
+        return b""
+
+    def _copied(self, fields: Fields) -> bytes:
+        self.arena.copy_state(fields.numbers(4), fields.numbers(4))
+        return b""
+
+    def _check_written(self, fields: Fields) -> bytes:
+        address, pitch, width, rows = fields.numbers(4)
+        return _packed(self.arena.unwritten(address, pitch, width, rows))
+
+    def _launch(self, fields: Fields) -> bytes:
+        entry = self._kernels[fields.number()]
+        grid, block, cluster = fields.numbers(3), fields.numbers(3), fields.numbers(3)
+        shared, _cooperative, _stream = fields.numbers(3)
+        parameters, site = fields.data(), fields.text()
+        name = str(kernel_name_of(entry.name))
+        arguments = [parameters[p.offset : p.offset + p.size] for p in entry.parameters]
+        shape = grid, block, cluster, shared
+        if self._repeats((entry.name, shape, parameters)):
+            self.launched(Launched(name, grid, block, site=site))
+            return _packed(0, "")
+        try:
+            statistics, stopped = self._executed(entry, shape, arguments)
+        except (LaunchError, ArgumentError) as error:
+            self.launched(Launched(name, grid, block, refused=str(error), site=site))
+            raise _Refused(_INVALID_CONFIGURATION, str(error)) from None
+        counted = statistics.warp_instructions
+        self.launched(Launched(name, grid, block, tuple(statistics.findings), counted, site=site))
+        ended = next((_ERRORS[f.kind] for f in reversed(statistics.findings) if f.kind in _ERRORS), 0)
+        return _packed(ended if stopped else 0, statistics.output)
+
+    def _repeats(self, launch: object) -> bool:
+        """Whether a launch would do nothing: it has left memory as it was before, and memory is so now."""
+        before = self._after.get(launch) if launch in self._after else None
+        self._after[launch] = now = self.arena.digest() if launch in self._after else b""
+        return bool(now) and now == before
+
+    def _executed(self, entry: Entry, shape: _Shape, arguments: list[bytes]) -> tuple[Statistics, bool]:
+        options = self.options
+        grid, block, cluster, shared = shape
+        try:
+            done = execute(
+                entry,
+                grid,
+                block,
+                arguments,
+                memory=self.arena,
+                cluster=cluster,
+                shared_bytes=shared,
+                threads=options.threads,
+                seed=options.seed,
+                limits=options.limits,
+                max_warp_instructions=options.max_warp_instructions,
+                max_seconds=options.max_seconds,
+                strict=options.strict,
+                suppress=options.suppress,
+                checks=Checks.ALL if self._is_checked(entry) else Checks.NONE,
+                max_findings=20,
+            )
+        except KernelFault as fault:
+            if fault.statistics is None:
+                raise
+            return fault.statistics, True
+        return done, False
+
+    def _is_checked(self, entry: Entry) -> bool:
+        wanted, most = self.options.kernel, self.options.sample
+        self._counts[entry.name] += 1
+        named = wanted is None or matches(kernel_name_of(entry.name), wanted)
+        return named and (most is None or self._counts[entry.name] <= most)
+
+    def _occupancy(self, fields: Fields) -> bytes:
+        kernel, threads, shared = fields.numbers(3)
+        entry = self._kernels[kernel]
+        registers = entry.program.registers_per_thread.get(entry.name)
+        return _packed(self.options.limits.blocks_per_sm(max(threads, 1), shared_bytes_of(entry, shared), registers))
+
+    def _finding(self, fields: Fields) -> bytes:
+        self.said(HostEvent(fields.text(), fields.text(), fields.text()))
+        return b""
+
+
+def _module_of(given: list[bytes], arch: str) -> _Module:
+    """The PTX of images that the device runs; without any, why not."""
+    try:
+        texts = [raw for raw in given if not holds_images(raw)]
+        found = [image for raw in given if holds_images(raw) for image in images(raw)]
+        texts += [image.contents for image in _newest(found, arch)]
+        if texts:
+            return _Module([_program(text.rstrip(b"\0").decode(errors="replace"), arch) for text in texts])
+    except (DamagedData, CompilerUnavailable, PtxSyntaxError, ValueError) as error:
+        return _Module([], str(error))
+    listed = sorted({f"sm_{one.architecture}" for one in found if one.architecture})
+    held = f"machine code for {', '.join(listed)}" if listed else "machine code"
+    return _Module([], f"the program holds {held} and no PTX for {arch}: add -gencode arch=compute_90,code=compute_90")
+
+
+def _newest(found: list[Image], arch: str) -> Iterator[Image]:
+    """Of each kernel's PTX, the newest that the architecture runs."""
+    version = int(arch[3:].rstrip("af"))
+    fitting = [
+        one for one in found if one.is_ptx and (one.target[0] <= version and (not one.target[1] or _same(one, arch)))
+    ]
+    newest: dict[tuple[str, ...], Image] = {}
+    for one in sorted(fitting, key=lambda image: image.target):
+        newest[tuple(sorted(Program.signatures(one.contents.decode(errors="replace"))))] = one
+    yield from newest.values()
+
+
+def _same(image: Image, arch: str) -> bool:
+    return f"sm_{image.target[0]}{image.target[1]}" == arch
+
+
+def _program(text: str, arch: str) -> Program:
+    """PTX with the texts of the sources that it names, where they are there."""
+    program = Program.from_ptx(text, arch=arch)
+    for line in text.splitlines():
+        if line.lstrip().startswith(".file"):
+            name = line.partition('"')[2].partition('"')[0]
+            if name and name not in program.sources and Path(name).is_file():
+                program.sources[name] = Path(name).read_text(errors="replace")
+    return program
+
+
+_ANSWERS: dict[Operation, Callable[[Server, Fields], bytes]] = {
+    Operation.HELLO: Server._hello,
+    Operation.MODULE: Server._module,
+    Operation.KERNEL: Server._kernel,
+    Operation.VARIABLE: Server._variable,
+    Operation.ALLOCATE: Server._allocate,
+    Operation.RELEASE: Server._release,
+    Operation.WRITTEN: Server._written,
+    Operation.COPIED: Server._copied,
+    Operation.CHECK_WRITTEN: Server._check_written,
+    Operation.LAUNCH: Server._launch,
+    Operation.OCCUPANCY: Server._occupancy,
+    Operation.FINDING: Server._finding,
+}
