@@ -60,6 +60,7 @@ UNSHOWN = {
     Verdict.PASS: "It has no message.",
     Verdict.READ_ONLY: "Its message is that of `input_changed`.",
     Verdict.RESOURCES: "It has no message any more.",
+    Verdict.TENSOR_MEMORY: "[Blackwell](blackwell.md) shows its messages.",
 }
 
 MOST_TABLE = 2

@@ -36,19 +36,20 @@ SINCE = {
         mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 griddepcontrol.wait prefetch.tensormap""",
     "sm_100": "add.rn.f32x2 sub.f32x2 mul.ftz.f32x2 fma.rn.ftz.f32x2 max.f32,three",
 }
-ORDER = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+ORDER = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120"]
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_an_architecture_has_the_instructions_that_ptxas_takes_for_it(arch: str) -> None:
     for since, opcodes in SINCE.items():
-        has = ORDER.index(arch.rstrip("a")) >= ORDER.index(since)
+        has = ORDER.index(arch.rstrip("af")) >= ORDER.index(since)
         for opcode in opcodes.split():
             assert (missing(opcode, arch) is None) == has, opcode
             assert has or f"needs {since} or later" in str(missing(opcode, arch))
     assert (missing("wgmma.fence.sync.aligned", arch) is None) == (arch == "sm_90a")
-    assert (missing("setmaxnreg.inc.sync.aligned.u32", arch) is None) == arch.endswith("a")
-    assert str(missing("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32", arch)).startswith("tcgen05 and the")
+    assert (missing("setmaxnreg.inc.sync.aligned.u32", arch) is None) == arch.endswith(("a", "f"))
+    tensor = arch[:6] in ("sm_100", "sm_103", "sm_110") and arch[-1] in "af"
+    assert (missing("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32", arch) is None) == tensor
 
 
 BULK = "mov.b64 %d, 0; cp.async.bulk.commit_group; ret;"
@@ -57,8 +58,8 @@ BULK = "mov.b64 %d, 0; cp.async.bulk.commit_group; ret;"
 def test_ptx_chooses_the_architecture_by_its_target() -> None:
     text = module(BULK, "", ".reg .b64 %d;")
     plain = module("ret;")
-    nearest = {"sm_52": "sm_80", "sm_87": "sm_86", "sm_90": "sm_90", "sm_90a": "sm_90a", "sm_100f": "sm_100a"}
-    nearest |= {"sm_103a": "sm_100a", "sm_120, debug": "sm_120", "compute_89": "sm_89"}
+    nearest = {"sm_52": "sm_80", "sm_87": "sm_86", "sm_90": "sm_90", "sm_90a": "sm_90a", "sm_100f": "sm_100f"}
+    nearest |= {"sm_103a": "sm_103a", "sm_121a": "sm_120a", "sm_120, debug": "sm_120", "compute_89": "sm_89"}
     for target, arch in nearest.items():
         assert Program.from_ptx(plain.replace("sm_90a", target)).arch == arch
     with pytest.raises(UnsupportedInstruction, match=r"commit_group`: sm_80 does not have it, it needs sm_90 or later"):
@@ -70,6 +71,12 @@ def test_ptx_chooses_the_architecture_by_its_target() -> None:
         load(text, arch="120")
     with pytest.raises(ArchitectureError, match="for sm_90 and does not run on one before it, not on sm_89"):
         load(text.replace("sm_90a", "sm_90"), arch="sm_89")
+    plain = plain.replace(".version 8.5", ".version 9.0")
+    family = plain.replace("sm_90a", "sm_100f")
+    assert [load(family, arch=arch).arch for arch in ("sm_100a", "sm_103f")] == ["sm_100a", "sm_103f"]
+    for arch in ("sm_100", "sm_110a", "sm_120f"):
+        with pytest.raises(ArchitectureError, match="for sm_100f and runs on sm_100f and later ones of its family"):
+            load(family, arch=arch)
     with pytest.raises(ArchitectureError, match=r"no architecture 'sm_91' here; there are sm_80, sm_86"):
         load(text, arch="sm_91")
 
@@ -172,7 +179,9 @@ def test_the_limits_of_a_launch_are_the_architecture_s(arch: str, shared: int, h
             launch(program, "k", 2, 1, [x], shared=4, cluster=2)
 
 
-def test_tensor_memory_is_refused_in_one_sentence() -> None:
-    text = module("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; ret;").replace("sm_90a", "sm_100a")
-    with pytest.raises(UnsupportedInstruction, match=r"tensor memory of sm_100 are not emulated: compile .* mma\.sync"):
+def test_tensor_memory_is_refused_where_there_is_none() -> None:
+    text = module("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; ret;").replace("sm_90a", "sm_120a")
+    with pytest.raises(
+        UnsupportedInstruction, match=r"sm_120a does not have it, it needs sm_100a or sm_100f or sm_103a"
+    ):
         load(text)

@@ -31,6 +31,16 @@ ELSEWHERE = [
     (r"trap|brkpt", "test_findings", ["test_trap", "test_breakpoint"]),
     (r"assertfail", "test_findings", ["test_assertion"]),
     (r"fence\.proxy\.tensormap\.acquire", "test_tensor_edits", ["test_a_copy_uses_the_map_that_the_kernel_has_edited"]),
+    (
+        r"tcgen05\..*",
+        "test_tcgen05",
+        [
+            "test_products_by_each_operation",
+            "test_loads_and_stores_of_each_shape",
+            "test_copies_of_each_shape",
+            "test_a_shift_moves_rows_down",
+        ],
+    ),
     (r"printf", "test_language", ["test_printf_is_formatted_in_the_order_of_execution"]),
 ]
 

@@ -19,15 +19,16 @@ __all__ = [
     "missing",
 ]
 
-ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a")
-"""The architectures that can be emulated. A suffix ``a`` adds instructions that no later architecture has."""
+ARCHITECTURES = (
+    "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100f", "sm_100a", "sm_103", "sm_103f", "sm_103a",
+    "sm_110", "sm_110f", "sm_110a", "sm_120", "sm_120f", "sm_120a",
+)  # fmt: skip
+"""The architectures that can be emulated.
+
+A suffix ``a`` adds instructions that no later architecture has, ``f`` those of the architecture's family.
+"""
 
 DEFAULT = "sm_90a"
-
-TENSOR_MEMORY = (
-    "tcgen05 and the tensor memory of sm_100 are not emulated: compile the kernel for sm_90a, where it uses wgmma, or "
-    "for sm_120, where it uses mma.sync"
-)
 
 _NAME = re.compile(r"(?:sm_|compute_)?(\d+)([af]?)")
 
@@ -48,9 +49,20 @@ _SINCE = (
     (90, r"mma\..*m16n8k(4|8|16)\b.*\.f64\b.*"),
     (100, r"(add|sub|mul|fma)\.(.*\.)?f32x2|(min|max)\..*,three"),
 )
+
+
+def _specific(*versions: int) -> tuple[str, ...]:
+    return tuple(f"sm_{version}{suffix}" for version in versions for suffix in "af")
+
+
 _SPECIFIC = (  # of which architectures alone, with the ``a``
     (("sm_90a",), r"wgmma\..*"),
-    (("sm_90a", "sm_100a", "sm_120a"), r"(setmaxnreg|tensormap\.replace)\..*"),
+    (("sm_90a", *_specific(100, 103, 110, 120)), r"(setmaxnreg|tensormap\.replace)\..*"),
+    (("sm_100a", "sm_110a"), r"tcgen05\.mma\..*kind::i8\b.*"),
+    (("sm_100a", "sm_103a", "sm_110a"), r"tcgen05\.shift\..*"),
+    (_specific(103, 110), r"tcgen05\.ld\.red\..*"),
+    (_specific(100, 103), r"tcgen05\.mma\..*,scaled"),
+    (_specific(100, 103, 110), r"tcgen05\..*"),
 )
 
 
@@ -61,7 +73,7 @@ class ArchitectureError(ValueError):
 def architecture(name: str) -> str:
     """An architecture's name, such as ``sm_80`` of ``80``. Raises ``ArchitectureError`` unless it can be emulated."""
     match = _NAME.fullmatch(name.strip())
-    found = f"sm_{match[1]}{'a' if match[2] else ''}" if match else ""
+    found = f"sm_{match[1]}{match[2]}" if match else ""
     if found not in ARCHITECTURES:
         raise ArchitectureError(f"there is no architecture {name!r} here; there are {', '.join(ARCHITECTURES)}")
     return found
@@ -77,10 +89,14 @@ def chosen(target: str, wanted: str | None) -> str:
     if wanted is None:
         fitting = [name for name in ARCHITECTURES if _version(name) <= max(version, 80)]
         newest = max(map(_version, fitting))
-        return f"sm_{newest}a" if specific else f"sm_{newest}"
+        nearest = f"sm_{newest}{specific}"
+        return nearest if nearest in ARCHITECTURES else f"sm_{newest}a" if specific else f"sm_{newest}"
     name = architecture(wanted)
-    if version > _version(name) or (specific and (version != _version(name) or not name.endswith("a"))):
-        said = "runs there alone" if specific else "does not run on one before it"
+    ran, runs = name[-1] if name[-1] in "af" else "", _version(name)
+    fits = runs == version and ran == "a" if specific == "a" else bool(ran) and version // 10 == runs // 10
+    if version > runs or (specific and not fits):
+        family = f"runs on sm_{version}f and later ones of its family alone"
+        said = family if specific == "f" else "runs there alone" if specific else "does not run on one before it"
         raise ArchitectureError(
             f"the PTX is for sm_{version}{specific} and {said}, not on {name}: compile the source for {name}"
         )
@@ -88,7 +104,7 @@ def chosen(target: str, wanted: str | None) -> str:
 
 
 def _version(name: str) -> int:
-    return int(name[3:].rstrip("a"))
+    return int(name[3:].rstrip("af"))
 
 
 @lru_cache(maxsize=8192)
@@ -97,8 +113,6 @@ def missing(opcode: str, arch: str) -> str | None:
 
     ``,count`` after an arrival at an mbarrier stands for its count.
     """
-    if opcode.startswith("tcgen05"):
-        return TENSOR_MEMORY
     for names, pattern in _SPECIFIC:
         if re.fullmatch(pattern, opcode) and arch not in names:
             return f"{arch} does not have it, it needs {' or '.join(names)}"
@@ -159,12 +173,14 @@ DEVICES = {
         replace(_SMALL, name="NVIDIA RTX 4090", arch="sm_89", sm_count=128, max_cluster_blocks=1, max_blocks_per_sm=24),
         H200,
         DeviceLimits("NVIDIA B200", "sm_100", 148),
+        DeviceLimits("NVIDIA B300", "sm_103", 148),
+        DeviceLimits("NVIDIA Thor", "sm_110", 20, max_warps_per_sm=48, max_blocks_per_sm=24),
         replace(_SMALL, name="NVIDIA RTX 5090", arch="sm_120", sm_count=170, max_blocks_per_sm=24),
     )
 }
-"""A device of each architecture, by the architecture without its ``a``."""
+"""A device of each architecture, by the architecture without a suffix."""
 
 
 def limits_of(arch: str) -> DeviceLimits:
     """The limits of a device of the architecture, such as ``sm_80`` or ``sm_90a``."""
-    return replace(DEVICES[arch.rstrip("a")], arch=arch)
+    return replace(DEVICES[arch.rstrip("af")], arch=arch)

@@ -27,6 +27,7 @@ from .operations import (
 )
 from .source_lines import outside_cuda
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
+from .tcgen05 import tensor_operation
 
 __all__ = ["Layout", "UnsupportedInstruction", "decode", "observing", "thread_bits"]
 
@@ -305,6 +306,9 @@ class _Decoder:
             return
         elif base == "ret":
             name = "exit"
+        elif base == "tcgen05":
+            self.tensor(instruction, operands)
+            return
         elif base == "tensormap" or "tensormap::generic" in instruction.parts:
             self.edit(instruction)
             return
@@ -334,6 +338,8 @@ class _Decoder:
         opcode = instruction.opcode
         if opcode.startswith("mbarrier.arrive") and "noComplete" not in opcode and len(instruction.operands) > 2:
             opcode += ",count"
+        if opcode.startswith("tcgen05.mma") and isinstance(instruction.operands[-1], ptx.Immediate):
+            opcode += ",scaled"
         if instruction.parts[0] in ("min", "max") and len(instruction.operands) == 4:
             opcode += ",three"
         if why := missing(opcode, self.arch):
@@ -381,6 +387,13 @@ class _Decoder:
             raise UnsupportedInstruction(instruction, steps)
         for name, operands, flags in steps:
             self.row(instruction, name, operands, flags)
+
+    def tensor(self, instruction: ptx.Instruction, operands: Sequence[ptx.Operand]) -> None:
+        """A row for an instruction of ``tcgen05``."""
+        operation = tensor_operation(instruction)
+        if isinstance(operation, str):
+            raise UnsupportedInstruction(instruction, operation)
+        self.row(instruction, operation.name, operands, operation.flags)
 
     def steps(self, instruction: ptx.Instruction, names: Sequence[str], operands: Sequence[ptx.Operand]) -> None:
         """A row for each name, of which every one takes the result of the one before it."""

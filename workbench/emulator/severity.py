@@ -37,6 +37,10 @@ _OTHERS: dict[str, tuple[FindingKind, Severity]] = {
     "race_of_replicas": (FindingKind.RACE, Severity.STRICT),
     "stores_pending": (FindingKind.EXITED_WITH_WORK, Severity.STRICT),
     "loads_pending": (FindingKind.EXITED_WITH_WORK, Severity.STRICT),
+    "tensor_descriptor": (FindingKind.DESCRIPTOR, Severity.ERROR),
+    "tensor_load_unwaited": (FindingKind.TENSOR_MEMORY, Severity.STRICT),
+    "tensor_unordered": (FindingKind.TENSOR_MEMORY, Severity.STRICT),
+    "tensor_fence": (FindingKind.TENSOR_MEMORY, Severity.STRICT),
     "registers_unlimited": (FindingKind.REGISTER_MISUSE, Severity.NOTE),
 }
 """Kind and severity of the causes that are no kind by their own name; those are errors."""
@@ -44,7 +48,9 @@ _OTHERS: dict[str, tuple[FindingKind, Severity]] = {
 
 def kind_of(cause: str) -> FindingKind:
     """The kind of a finding with this cause. Raises KeyError where there is no such cause."""
-    return _OTHERS[cause][0] if cause in _OTHERS else FindingKind[cause.upper()]
+    if cause in _OTHERS:
+        return _OTHERS[cause][0]
+    return FindingKind.TENSOR_MEMORY if cause.startswith("tensor_") else FindingKind[cause.upper()]
 
 
 def severity_of(cause: str) -> Severity:

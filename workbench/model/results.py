@@ -48,6 +48,7 @@ class Verdict(StrEnum):
     RACE = "race"
     PROXY_FENCE = "proxy_fence"
     WGMMA_FENCE = "wgmma_fence"
+    TENSOR_MEMORY = "tensor_memory"
     REGISTER_MISUSE = "register_misuse"
     DEADLOCK = "deadlock"
     LIVELOCK = "livelock"

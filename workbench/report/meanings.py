@@ -113,6 +113,12 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
         "A wgmma may begin before earlier accesses to its registers are complete.",
         "Execute wgmma.fence before the first wgmma, and after every other write to a register that a wgmma uses.",
     ),
+    Verdict.TENSOR_MEMORY: (
+        "Tensor memory is used outside of its allocation, before what fills it has ended, or while something else uses "
+        "it; or it is not freed.",
+        "Allocate, wait and free as the message says: a commit and its mbarrier for products and copies, "
+        "tcgen05.wait::ld and wait::st for loads and stores.",
+    ),
     Verdict.REGISTER_MISUSE: (
         "A setmaxnreg cannot be right: its count or its direction is wrong, or the kernel declares no limit.",
         "Use a multiple of 8 from 24 to 256, and give the kernel launch bounds.",

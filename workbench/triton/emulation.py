@@ -322,11 +322,12 @@ def emulate(
 ) -> Emulation:
     """A context, or a decorator of a function, in which Triton's launches run in the emulator. No GPU is needed.
 
-    ``kernel[grid](...)`` compiles as ever, for ``target``: ``sm_80``, ``sm_86``, ``sm_89``, ``sm_90a`` or ``sm_120a``.
-    The PTX is executed on the arguments, NumPy arrays and PyTorch tensors on the CPU, in place. ``Output(array)`` as an
-    argument is an array that holds nothing yet. Every configuration of an autotuner is launched, each on the same
-    values; arrays then hold what the last one left. ``reachable`` lists arrays that kernels find by addresses in
-    memory, such as the matrices of a grouped product; PyTorch's tensors are found without.
+    ``kernel[grid](...)`` compiles as ever, for ``target``: ``sm_80``, ``sm_86``, ``sm_89``, ``sm_90a``,
+    ``sm_100a``, ``sm_103a`` or ``sm_120a``. The PTX is executed on the arguments, NumPy arrays and PyTorch tensors
+    on the CPU, in place. ``Output(array)`` as an argument is an array that holds nothing yet. Every configuration
+    of an autotuner is launched, each on the same values; arrays then hold what the last one left. ``reachable``
+    lists arrays that kernels find by addresses in memory, such as the matrices of a grouped product; PyTorch's
+    tensors are found without.
 
     ``reference`` gets a kernel's arguments by name, as they were before a launch, and returns a dictionary of what
     arrays hold after it, or is a dictionary of such functions by kernel. Elements may differ by ``atol + rtol * |x|``;

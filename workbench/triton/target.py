@@ -12,8 +12,8 @@ from ..model.errors import WrongUsage
 
 __all__ = ["Driver", "Target", "registers_of_cubin", "target_of"]
 
-_LIMITS = {int(arch.removeprefix("sm_")): limits for arch, limits in DEVICES.items() if arch != "sm_100"}
-"""By compute capability. That of sm_100 needs tcgen05 for every product."""
+_LIMITS = {int(arch.removeprefix("sm_")): limits for arch, limits in DEVICES.items()}
+"""By compute capability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,7 @@ def target_of(asked: str | int) -> Target:
     capability = int(found[1]) if found else -1
     if capability not in _LIMITS:
         known = ", ".join(Target(number, limits).name for number, limits in _LIMITS.items())
-        more = ": tcgen05 and tensor memory are not emulated" if 100 <= capability < 120 else ""
-        raise WrongUsage(
-            f"{asked!r} is not a target that Triton's kernels are emulated for{more}; the targets: {known}"
-        )
+        raise WrongUsage(f"{asked!r} is not a target that Triton's kernels are emulated for; the targets: {known}")
     return Target(capability, _LIMITS[capability])
 
 

@@ -281,6 +281,7 @@ Flow exit_lanes(Warp& warp, const Instruction&, uint32_t lanes) {
                  0, exit_pc);
     }
   check_finished(warp, lanes);
+  for (const auto& unit : block.cluster->units) unit->warp_exits(warp, lanes);
   race_exit(warp);
   Cluster& cluster = *block.cluster;
   for_lanes(lanes, [&](int l) {  // a thread that has exited counts as arrived, once

@@ -99,7 +99,23 @@ const std::vector<std::string>& fault_names() {
                                                  "incoherent_load",
                                                  "read_only_changed",
                                                  "sparse_metadata",
-                                                 "race_of_replicas"};
+                                                 "race_of_replicas",
+                                                 "tensor_allocation",
+                                                 "tensor_bounds",
+                                                 "tensor_lanes",
+                                                 "tensor_free",
+                                                 "tensor_not_freed",
+                                                 "tensor_unwritten",
+                                                 "tensor_load_pending",
+                                                 "tensor_load_unwaited",
+                                                 "tensor_store_pending",
+                                                 "tensor_not_committed",
+                                                 "tensor_race",
+                                                 "tensor_unordered",
+                                                 "tensor_fence",
+                                                 "tensor_group",
+                                                 "tensor_pair",
+                                                 "tensor_descriptor"};
   return names;
 }
 

@@ -77,7 +77,7 @@ constexpr int kRankShift = 24;
 constexpr int kOwnerShift = 20;  // local memory: 512 KiB a thread at most
 constexpr uint32_t kLocalOffset = (1u << kOwnerShift) - 1;
 
-enum class Space : int32_t { none, global, shared, local, param };
+enum class Space : int32_t { none, global, shared, local, param, tensor };
 
 // ---- program
 
@@ -312,6 +312,23 @@ enum class FaultKind : int32_t {
   sparse_metadata,   // address: the four bits; info: MetadataProblem; detail: the chunk's row, first element
                      // and elements, 8 bits each from the last on. Of a selector: it, and how many there are
   race_of_replicas,  // as race, of lanes of one store to shared memory, where Launch::replicas
+  // Of tensor memory: address is `lane << 16 | column`; other_*: what else uses it.
+  tensor_allocation,     // info: why it is refused (AllocationProblem); address: columns
+  tensor_bounds,         // what is used is not allocated; info: columns used, detail: BoundsProblem
+  tensor_lanes,          // info: the first lane that the warp may use
+  tensor_free,           // info: columns, detail: FreeProblem
+  tensor_not_freed,      // pc: of the allocation; info: columns; other_pc: the exit
+  tensor_unwritten,      // what nothing has written is an operand; info: TensorUse
+  tensor_load_pending,   // overwritten or freed while a tcgen05.ld (other_*) is not waited for
+  tensor_load_unwaited,  // a register of a tcgen05.ld (other_pc) is used before its wait; address: its slot
+  tensor_store_pending,  // used while a tcgen05.st (other_*) is not waited for
+  tensor_not_committed,  // used while a product, copy or shift (other_*) may be under way
+  tensor_race,           // used by threads that nothing puts in order
+  tensor_unordered,      // of two operations of one thread, which PTX does not put in order
+  tensor_fence,          // info: which fence is missing: 1 before, 2 after the threads have met
+  tensor_group,          // info: the cta_group; other_pc: where another one was used
+  tensor_pair,           // info: PairProblem
+  tensor_descriptor,     // address: the descriptor; info: TensorDescriptorProblem; detail: the value
   count
 };
 const std::vector<std::string>& fault_names();
@@ -349,6 +366,61 @@ enum MetadataProblem : int64_t {
   kNoElement,   // of tf32: neither of the two that stand for an element
   kNoSelector,
 };
+enum AllocationProblem : int64_t {
+  kBadColumns = 1,
+  kAfterRelinquish = 2,  // other_pc: that
+  kNeverFits = 3,        // it waits for columns that nobody is going to free; other_pc: who holds them
+};
+enum BoundsProblem : int64_t {
+  kBeyondMemory = 1,
+  kNotAllocated = 2,
+  kFreed = 3,  // other_pc: where
+};
+enum FreeProblem : int64_t {
+  kNoAllocation = 1,
+  kOtherColumns = 2,  // address: the columns that were allocated
+  kFreedBefore = 3,   // other_pc: where
+};
+enum PairProblem : int64_t {
+  kNoPeer = 1,
+  kPeerExited = 2,     // other_pc: where
+  kPeerMissing = 3,    // the other block does not come
+  kPeerDiffers = 4,    // other_pc: its instruction; detail: its columns
+  kPeerNotStarted = 5  // no thread of it has met one of this block
+};
+enum TensorDescriptorProblem : int64_t {
+  kMatrixVersion = 1,  // bits 46-48
+  kMatrixSwizzle = 2,  // bits 61-63
+  kMatrixFixed = 3,    // bits that are zero
+  kResultType = 4,     // of the instruction descriptor, from here on
+  kTypeOfA = 5,
+  kTypeOfB = 6,
+  kColumns = 7,  // N
+  kRows = 8,     // M
+  kMajor = 9,    // detail: 0 A, 1 B
+  kSparsity = 10,
+  kSaturate = 11,
+  kNegate = 12,
+  kReserved = 13,
+  kScaleType = 14,
+  kScaleId = 15,
+  kDepth = 16,
+  kMaximumShift = 17,
+};
+// What an operation does with tensor memory.
+enum class TensorUse : int32_t {
+  none,
+  allocated,
+  freed,
+  loaded,
+  stored,
+  accumulated,
+  multiplied,  // A
+  scaled,      // factors of blocks
+  selected,    // metadata of a sparse A
+  copied,
+  shifted,
+};
 constexpr size_t kMostPrints = 1 << 16;
 
 enum RaceForm : int64_t {  // bits
@@ -367,6 +439,7 @@ enum class WaitReason : int32_t {
   exited,
   registers,
   warpgroup,
+  unit,          // an asynchronous unit
   passed_again,  // not a wait any more: of an mbarrier whose phase had ended before the last one that passed
 };
 

@@ -58,6 +58,9 @@ std::shared_ptr<const Code> prepare(const Program& program) {
     instruction.kind = operation.kind;
     instruction.is_product = operation.is_product;
     instruction.proxy = operation.proxy;
+    if (operation.unit &&
+        std::find(code->units.begin(), code->units.end(), operation.unit) == code->units.end())
+      code->units.push_back(operation.unit);
     code->following[k] = following(operation, row.operand_count);
     instruction.is_move = operation.name.compare(0, 4, "mov.") == 0 && row.operand_count == 2 &&
                           instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "async_unit.hpp"
 #include "cells.hpp"
 #include "engine.hpp"
 #include "isa.hpp"
@@ -79,6 +80,7 @@ struct Operation {
   int member_operand = -1;  // which operand holds the member mask
   Proxy proxy = Proxy::generic;
   bool is_product = false;  // a wgmma
+  MakeUnit unit = nullptr;  // the asynchronous unit that executes it
 };
 
 class Table {
@@ -92,6 +94,11 @@ class Table {
   void add_aligned(std::string name, std::string signature, Function function, int variant = 0);
   void add_control(std::string name, std::string signature, Control control, int variant = 0);
   void add_branch(std::string name);
+  // The operation added last is one of an asynchronous unit's.
+  void of_unit(MakeUnit unit, Proxy proxy = Proxy::generic) {
+    operations_.back().unit = unit;
+    operations_.back().proxy = proxy;
+  }
   const std::vector<Operation>& operations() const { return operations_; }
 
  private:
@@ -119,6 +126,7 @@ void add_atomic_operations(Table&);
 void add_warp_operations(Table&);
 void add_matrix_operations(Table&);
 void add_wgmma_operations(Table&);
+void add_tcgen05_operations(Table&);
 void add_wmma_operations(Table&);
 void add_mbarrier_operations(Table&);
 void add_copy_operations(Table&);
@@ -239,6 +247,7 @@ enum class Wait : uint8_t {
   cluster,
   registers,
   warpgroup,
+  unit,
 };
 
 struct Group {  // lanes of a warp that share a program counter
@@ -365,10 +374,11 @@ struct Cluster {
   Machine* machine = nullptr;
   int64_t order = 0;  // in which clusters are started
   std::vector<Block> blocks;
-  std::vector<Warp*> warps;     // of all blocks
-  std::vector<Warp*> ready;     // scratch of the scheduler
-  std::vector<Transfer> loads;  // that have not landed
-  int arrivals_in_flight = 0;   // cp.async.mbarrier.arrive, over all warps
+  std::vector<Warp*> warps;                       // of all blocks
+  std::vector<Warp*> ready;                       // scratch of the scheduler
+  std::vector<Transfer> loads;                    // that have not landed
+  std::vector<std::unique_ptr<AsyncUnit>> units;  // that the program uses
+  int arrivals_in_flight = 0;                     // cp.async.mbarrier.arrive, over all warps
   uint32_t barrier_phase = 0, barrier_arrived = 0;
   Random random{0};
   Random turns{0};                      // of `may_give_way`
@@ -404,6 +414,7 @@ struct Code : Prepared {
   bool stores_tensors = false;                      // to global memory
   bool loads_in_bulk = false;                       // to shared memory
   bool stores_in_bulk = false;                      // from there
+  std::vector<MakeUnit> units;                      // asynchronous units that it uses
   bool has_narrow_scopes = false;                   // memory is ordered for a block or a cluster only
   bool observes = false;                            // what atomics have left
   std::vector<bool> guesses;  // loads that may feed the comparison of a compare-and-swap

@@ -21,10 +21,10 @@ using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu, Shape...>;
 using Bytes = Array<uint8_t, nb::ndim<1>>;
 using ReadOnlyBytes = Array<const uint8_t, nb::ndim<1>>;
 
-const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param"};
-const std::vector<std::string> kWaitNames = {"none",       "barrier",         "mbarrier",
-                                             "collective", "cluster_barrier", "exited",
-                                             "registers",  "warpgroup",       "passed_again"};
+const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param", "tensor"};
+const std::vector<std::string> kWaitNames = {
+    "none",   "barrier",   "mbarrier",  "collective", "cluster_barrier",
+    "exited", "registers", "warpgroup", "unit",       "passed_again"};
 const std::vector<std::string> kTraceKinds = {"run", "wait", "load", "copies", "products", "stores", "phase"};
 const std::vector<std::string> kTraceGates = {"none", "named", "mbarrier", "cluster"};
 const std::vector<std::string> kIsaNames = {"baseline", "v3"};

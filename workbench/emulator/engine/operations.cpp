@@ -66,6 +66,7 @@ const std::vector<Operation>& operation_table() {
     add_warp_operations(table);
     add_matrix_operations(table);
     add_wgmma_operations(table);
+    add_tcgen05_operations(table);
     add_wmma_operations(table);
     add_mbarrier_operations(table);
     add_copy_operations(table);

@@ -19,6 +19,11 @@ size_t agents_of(const Machine& machine) {  // warps, TMA units and warpgroups o
   return machine.cluster_size * (machine.warps_per_block + warpgroups_of(machine)) + kSlots;
 }
 
+// Whether others than warps, TMA units and warpgroups carry something out.
+bool has_executors(const Machine& machine) {
+  return machine.prepared->stores_in_bulk || !machine.prepared->units.empty();
+}
+
 // A race that is not reported yet.
 void suspect(Cluster& cluster, const Fault& fault) {
   if (cluster.suspected.kind != FaultKind::race && fault.kind == FaultKind::race) {
@@ -1067,7 +1072,7 @@ void start_races(Cluster& cluster, int64_t index) {
       state.seen.clear();
       std::fill_n(state.shared_before, kRecentlyBefore, 0u);
       std::fill_n(state.global_before, kRecentlyBefore, 0u);
-      state.known.now.near.assign(agents_of(machine) + (machine.prepared->stores_in_bulk ? kStorers : 0), 0);
+      state.known.now.near.assign(agents_of(machine) + (has_executors(machine) ? kStorers : 0), 0);
       state.known.now.near[state.agent] = 1;
       state.shared_record.assign(machine.prepared->instructions.size(), 0);
       state.global_record.resize(machine.prepared->instructions.size());
@@ -1201,6 +1206,50 @@ void race_products_read(const Warp& warp, const std::vector<SharedRun>& runs, ui
                static_cast<uint32_t>(warp.id) / 4;
   race_product(warp, runs, false);
   own.as_issued = false;
+}
+
+uint32_t race_new_executor(Cluster& cluster) {
+  return static_cast<uint32_t>(agents_of(*cluster.machine)) + cluster.races->next_storer++ % kStorers;
+}
+
+void race_unit_reads(Warp& warp, Block& block, const std::vector<SharedRun>& runs, uint32_t lane,
+                     uint32_t executor, uint32_t time) {
+  WarpRaces& own = *warp.races;
+  RecordTable& table = block.cluster->races->table;
+  const uint32_t issued = record_of(table, own.shared_record, own, warp.pc, 0);
+  const uint32_t reading =
+      new_record(table, {own.cluster, static_cast<uint16_t>(executor), 0, time, warp.pc, own.agent});
+  if (!issued || !reading) return;
+  BlockRaces& races = *block.races;
+  const int shift = warp.machine->races->shared_shift;
+  const uint64_t base = &block == warp.block ? 0 : cluster_address(block, 0);
+  Touch<true> check(warp, table, shadow_of(races), shift, base, issued, true);
+  own.as_issued = true;
+  Touch<true> note(warp, table, shadow_of(races), shift, base, reading);
+  LineShadow before{kSpread, 0}, after{};  // the reading of the last line
+  for (const SharedRun& run : runs)
+    each_line(
+        races, shift, run.offset, run.bytes,
+        [&](LineShadow& line, uint32_t offset) {
+          if (line.last_write != before.last_write || line.since != before.since) {
+            before = after = line;
+            check.check_read(line, offset, lane);
+            note.read(after, offset, lane);
+          }
+          line = after;
+        },
+        [&](uint32_t offset, uint32_t bytes) {
+          check.check_read(offset, bytes, lane);
+          note.access(offset, bytes, lane);
+        });
+  own.as_issued = false;
+}
+
+void race_unit_done(Block& block, uint32_t barrier, uint32_t executor, uint32_t time, const Clock& issued) {
+  Clock& arriving = block.races->mbarriers[barrier].arriving.now;
+  join(arriving, issued);
+  if (arriving.near.size() <= executor) arriving.near.resize(executor + 1);
+  arriving.near[executor] = std::max(arriving.near[executor], time);
 }
 
 void race_stored(Warp& warp) {

@@ -295,6 +295,16 @@ void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uin
 void race_mbarrier_completed(Block& block, uint32_t offset);
 void race_mbarrier_passed(Warp& warp, uint32_t offset, uint32_t lanes, int32_t flags);
 
+// ---- for asynchronous units
+
+// An agent that executes what a thread hands to a unit. Its clock is the unit's own.
+uint32_t race_new_executor(Cluster& cluster);
+// A unit reads shared memory of a block for a lane: from now on until its agent has come to this time.
+void race_unit_reads(Warp& warp, Block& block, const std::vector<SharedRun>& runs, uint32_t lane,
+                     uint32_t executor, uint32_t time);
+// The agent has come to this time, and an mbarrier is told, of what was known when the work was issued, too.
+void race_unit_done(Block& block, uint32_t barrier, uint32_t executor, uint32_t time, const Clock& issued);
+
 // ---- what has to be visible, in visibility.cpp
 
 // Whether an agent's clock had come so far when this was learnt.

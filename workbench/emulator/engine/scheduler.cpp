@@ -88,7 +88,12 @@ bool watch(Warp& warp, const Instruction& instruction, uint32_t mask) {
   if (warp.tracking) check_guard(warp, instruction, mask);
   uint32_t lanes = mask;
   guard_lanes(warp, instruction, lanes);
-  const bool deferred = !warp.locked.empty() && defer_or_check(warp, instruction, lanes);
+  bool deferred = false;
+  if (!warp.locked.empty()) {
+    const auto& units = warp.block->cluster->units;
+    for (const auto& unit : units) unit->touch(warp, instruction, lanes);
+    deferred = units.empty() && defer_or_check(warp, instruction, lanes);
+  }
   const bool follows = warp.tracking && (deferred || instruction.kind == Kind::straight);
   if constexpr (Observed)
     if (deferred || follows) observe(warp, instruction, mask, lanes);
@@ -358,6 +363,9 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
       waiting.pc = group.pc - 1;  // it goes on behind the instruction
       waiting.reason = WaitReason::warpgroup;
       break;
+    case Wait::unit:
+      waiting.reason = WaitReason::unit;
+      break;
     case Wait::registers:
       waiting.reason = WaitReason::registers;
       waiting.expected = static_cast<int64_t>(group.expected);
@@ -418,6 +426,9 @@ int tells(const Warp& warp, const Group& group) {
 
 // Nothing can move. Says so at the most telling place.
 [[noreturn]] void deadlock(Cluster& cluster) {
+  Fault of_unit;
+  for (const auto& unit : cluster.units)
+    if (unit->explain_standstill(of_unit)) throw of_unit;
   const Warp* warp = nullptr;
   const Group* group = nullptr;
   for (const Warp* w : cluster.warps)
@@ -444,6 +455,7 @@ void Cluster::start(int64_t index) {
     blocks.resize(size);
     counts.assign(machine->prepared->instructions.size(), 0);
     start_counters(*this);
+    for (const MakeUnit make : machine->prepared->units) units.push_back(make(*this));
     for (uint32_t rank = 0; rank < size; ++rank) {
       blocks[rank].cluster = this;
       blocks[rank].machine = machine;
@@ -473,6 +485,7 @@ void Cluster::start(int64_t index) {
   }
   start_trace(*this);
   loads.clear();
+  for (const auto& unit : units) unit->start();
   barrier_phase = barrier_arrived = 0;
   arrivals_in_flight = 0;
   turns.state = random.state = launch.seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(index);
@@ -500,9 +513,18 @@ bool Cluster::run(uint64_t fuel) {
     ready.clear();
     for (Warp* warp : warps)
       if (warp->runnable()) ready.push_back(warp);
-    const uint32_t in_flight = static_cast<uint32_t>(loads.size()) + (arrivals_in_flight > 0);
+    uint32_t in_flight = static_cast<uint32_t>(loads.size()) + (arrivals_in_flight > 0);
+    const uint32_t copies = in_flight;
+    for (const auto& unit : units) in_flight += static_cast<uint32_t>(unit->in_flight());
     if (in_flight && (ready.empty() || random.below(kLandingOdds) == 0)) {
-      const uint32_t drawn = random.below(in_flight);
+      uint32_t drawn = random.below(in_flight);
+      if (drawn >= copies) {
+        drawn -= copies;
+        auto unit = units.begin();
+        for (; drawn >= (*unit)->in_flight(); ++unit) drawn -= static_cast<uint32_t>((*unit)->in_flight());
+        (*unit)->complete(drawn);
+        continue;
+      }
       const bool is_load = drawn < loads.size();
       const Transfer landing = is_load && trace ? loads[drawn] : Transfer{};
       if (is_load)

@@ -635,6 +635,8 @@ Following following(const Operation& operation, int operands) {
     result.how = Follow::store_fragment;
   } else if (base == "stmatrix") {
     result.how = Follow::store_tiles;
+  } else if (starts(name, "tcgen05.st.")) {
+    result.how = Follow::store_tensor;
   } else if (addressed) {
     result.how = Follow::uses;
     if (base == "atom" || base == "red") result.use = Use::updated;
@@ -737,6 +739,9 @@ void execute_tracked(Warp& warp, const Instruction& instruction) {
       require_defined(warp, instruction.operands[instruction.count - 1],
                       instruction.access[instruction.count - 1], Use::address);
       break;
+    case Follow::store_tensor:  // the rest when it is executed
+      require_defined(warp, instruction.operands[0], 'a', Use::address);
+      break;
     case Follow::group_product:  // the rest when it is issued
       for (int k = 0; k < instruction.count; ++k)
         if (instruction.access[k] == 'd' || instruction.access[k] == 'p')
@@ -830,6 +835,10 @@ uint32_t origin_in_shared(const Warp& warp, const Block& block, uint32_t offset,
     if (const uint32_t origin = origin_at(warp, place_in_shared(block, offset + static_cast<uint32_t>(k))))
       return origin;
   return 0;
+}
+
+uint32_t origin_in_tensor_memory(const Warp& warp, uint64_t address) {
+  return new_origin(warp, {warp.pc, Space::tensor, address, warp.block->rank});
 }
 
 uint32_t origin_in_register(const Warp& warp, const Operand& operand, int lane, bool wide) {

@@ -62,6 +62,7 @@ enum class Follow : uint8_t {
   store_tiles,
   store_fragment,  // wmma, which knows where its elements lie
   group_product,   // wgmma
+  store_tensor,    // to tensor memory
   uses,            // every source matters
   ignored,
 };
@@ -96,6 +97,8 @@ void loaded_undefined_tiles(Warp& warp, const Instruction& instruction, Space sp
 uint32_t origin_in_memory(const Warp& warp, Space space, uint64_t address, uint64_t bytes, int lane);
 uint32_t origin_in_shared(const Warp& warp, const Block& block, uint32_t offset, uint64_t bytes);
 uint32_t origin_in_register(const Warp& warp, const Operand& operand, int lane, bool wide = false);
+// What a lane has read of tensor memory that nothing has written.
+uint32_t origin_in_tensor_memory(const Warp& warp, uint64_t address);
 // Some bits of a register: undefined, or without an origin defined.
 void set_undefined(Warp& warp, const Operand& operand, int lane, uint64_t bits, uint32_t origin,
                    bool wide = false);

@@ -10,6 +10,7 @@
 #include "memory.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
+#include "shared_matrix.hpp"
 #include "sparse.hpp"
 #include "undefined.hpp"
 #include "warpgroup.hpp"
@@ -49,41 +50,18 @@ SparseShape sparse_shape(const Form& form) { return {8 * bytes_of(form.a), form.
 
 // ---- matrix descriptors
 
-struct Layout {
-  uint32_t start, leading, stride;
-  uint32_t swizzle;  // bytes: 0, 32, 64, 128
-  bool transposed;   // M or N runs fastest, not K
-  uint32_t element;  // bytes
-
-  Layout(uint64_t descriptor, bool transpose, int element_bytes)
-      : start(static_cast<uint32_t>(descriptor & 0x3fff) << 4),
-        leading(static_cast<uint32_t>(descriptor >> 16 & 0x3fff) << 4),
-        stride(static_cast<uint32_t>(descriptor >> 32 & 0x3fff) << 4),
-        swizzle(kSwizzles[descriptor >> 62]),
-        transposed(transpose),
-        element(static_cast<uint32_t>(element_bytes)) {}
-
-  // Address of the 16 bytes that hold element (row, k), where row counts along M or N. Patterns repeat every
-  // 8 rows (or, transposed, every 8 k); the swizzle acts on the bits of the shared address itself.
-  uint32_t chunk(uint32_t row, uint32_t k) const {
-    const uint32_t across = transposed ? k : row, along = (transposed ? row : k) * element;
-    uint32_t address;
-    if (swizzle == 0) {
-      // core matrices of 8 x 16 bytes; which of the two offsets steps along K depends on the major dimension
-      const uint32_t step_along = transposed ? stride : leading, step_across = transposed ? leading : stride;
-      address = start + across % 8 * 16 + across / 8 * step_across + along / 16 * step_along;
-    } else {
-      const auto shift =
-          static_cast<uint32_t>(__builtin_ctz(swizzle));  // a division would take most of the time
-      address = start + (across % 8 << shift) + across / 8 * stride + (along >> shift) * leading +
-                (along & (swizzle - 1)) / 16 * 16;
-      address ^= (address >> 7 & (swizzle / 16 - 1)) << 4;
-    }
-    return address;
-  }
-
-  static constexpr uint32_t kSwizzles[4] = {0, 128, 64, 32};
-};
+// The layout that a matrix descriptor of wgmma means.
+SharedMatrix layout_of(uint64_t descriptor, bool transpose, int element_bytes) {
+  constexpr uint32_t kSwizzles[4] = {0, 128, 64, 32};
+  SharedMatrix layout;
+  layout.start = static_cast<uint32_t>(descriptor & 0x3fff) << 4;
+  layout.leading = static_cast<uint32_t>(descriptor >> 16 & 0x3fff) << 4;
+  layout.stride = static_cast<uint32_t>(descriptor >> 32 & 0x3fff) << 4;
+  layout.swizzle = kSwizzles[descriptor >> 62];
+  layout.transposed = transpose;
+  layout.element = static_cast<uint32_t>(element_bytes);
+  return layout;
+}
 
 float element_value(Element element, const uint8_t* bytes) {
   switch (element) {
@@ -123,19 +101,6 @@ void decode_chunk(Element element, const uint8_t* bytes, float* values) {
   for (int i = 0; i < 16 / size; ++i) values[i] = element_value(element, bytes + i * size);
 }
 
-// Calls f(row, k, address) for every 16 bytes of an operand of `rows` by `depth` elements.
-template <class F>
-void each_chunk(const Layout& layout, uint32_t first_row, uint32_t rows, uint32_t depth, F f) {
-  const uint32_t per_chunk = 16 / layout.element;
-  if (layout.transposed) {
-    for (uint32_t k = 0; k < depth; ++k)
-      for (uint32_t row = 0; row < rows; row += per_chunk) f(row, k, layout.chunk(first_row + row, k));
-  } else {
-    for (uint32_t row = 0; row < rows; ++row)
-      for (uint32_t k = 0; k < depth; k += per_chunk) f(row, k, layout.chunk(first_row + row, k));
-  }
-}
-
 // ---- operands of an instruction: accumulators, A, B, of a sparse A metadata and selector, scale-d, of
 // floats scale-a, scale-b, and for 16-bit types transpositions
 
@@ -158,11 +123,11 @@ struct Operands {
   }
 };
 
-Layout layout_a(const MatrixProduct& p, const Form& form) {
-  return Layout(p.descriptor_a, p.transpose_a, bytes_of(form.a));
+SharedMatrix layout_a(const MatrixProduct& p, const Form& form) {
+  return layout_of(p.descriptor_a, p.transpose_a, bytes_of(form.a));
 }
-Layout layout_b(const MatrixProduct& p, const Form& form) {
-  return Layout(p.descriptor_b, p.transpose_b, bytes_of(form.b));
+SharedMatrix layout_b(const MatrixProduct& p, const Form& form) {
+  return layout_of(p.descriptor_b, p.transpose_b, bytes_of(form.b));
 }
 
 // Calls f(layout, first row, rows, depth, whether it is A) for each operand in shared memory, with what the
@@ -180,62 +145,16 @@ void each_shared_operand(const Warp& warp, const MatrixProduct& product, F f) {
 template <class F>
 void each_operand_chunk(const Warp& warp, const MatrixProduct& product, F f) {
   each_shared_operand(
-      warp, product, [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t depth, bool) {
+      warp, product, [&](const SharedMatrix& layout, uint32_t first, uint32_t rows, uint32_t depth, bool) {
         each_chunk(layout, first, rows, depth, [&](uint32_t, uint32_t, uint32_t address) { f(address); });
       });
-}
-
-// The bytes of an operand, as runs: of 16-byte pieces of the same 128 bytes that follow one another, those
-// that touch.
-void find_runs(const Layout& layout, uint32_t first_row, uint32_t rows, uint32_t depth,
-               std::vector<SharedRun>& runs) {
-  runs.clear();
-  constexpr uint32_t kLine = 128, kPiece = 16;
-  uint32_t line = ~0u, pieces = 0;
-  const auto flush = [&] {
-    while (pieces) {
-      const auto first = static_cast<uint32_t>(__builtin_ctz(pieces));
-      const auto count = static_cast<uint32_t>(__builtin_ctz(~(pieces >> first)));
-      runs.push_back({line * kLine + first * kPiece, count * kPiece});
-      pieces &= ~(((1u << count) - 1) << first);
-    }
-  };
-  each_chunk(layout, first_row, rows, depth, [&](uint32_t, uint32_t, uint32_t address) {
-    if (address / kLine != line) {
-      flush();
-      line = address / kLine;
-    }
-    pieces |= 1u << address % kLine / kPiece;
-  });
-  flush();
-}
-
-// The same tiles are read again and again, by several warps and in each turn of a ring.
-const std::vector<SharedRun>& runs_of(const Layout& layout, uint32_t first_row, uint32_t rows,
-                                      uint32_t depth) {
-  struct Known {
-    uint64_t key[2] = {};
-    std::vector<SharedRun> runs;
-  };
-  constexpr int kKeptBits = 8;
-  static thread_local std::vector<Known> kept(size_t{1} << kKeptBits);
-  const uint64_t key[2] = {uint64_t{layout.start} << 36 | uint64_t{layout.leading} << 18 | layout.stride,
-                           uint64_t{first_row} << 48 | uint64_t{rows} << 32 | uint64_t{depth} << 16 |
-                               uint64_t{layout.swizzle} << 8 | uint64_t{layout.element} << 4 |
-                               (layout.transposed ? 3u : 1u)};
-  Known& known = kept[(key[0] ^ key[1] * 31) * 0x9e3779b97f4a7c15u >> (64 - kKeptBits)];
-  if (known.key[0] != key[0] || known.key[1] != key[1]) {
-    find_runs(layout, first_row, rows, depth, known.runs);
-    known.key[0] = key[0], known.key[1] = key[1];
-  }
-  return known.runs;
 }
 
 // Calls f(runs) for each operand in shared memory.
 template <class F>
 void each_operand_run(const Warp& warp, const MatrixProduct& product, F f) {
   each_shared_operand(warp, product,
-                      [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t depth, bool) {
+                      [&](const SharedMatrix& layout, uint32_t first, uint32_t rows, uint32_t depth, bool) {
                         f(runs_of(layout, first, rows, depth));
                       });
 }
@@ -268,7 +187,8 @@ void follow_product(Warp& warp, const MatrixProduct& product) {
   const Operands operands(*product.instruction, form);
   uint32_t row_origin[kRows] = {}, column_origin[kMaxColumns] = {};
   each_shared_operand(
-      warp, product, [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t depth, bool is_a) {
+      warp, product,
+      [&](const SharedMatrix& layout, uint32_t first, uint32_t rows, uint32_t depth, bool is_a) {
         uint32_t* origins = is_a ? row_origin : column_origin;
         each_chunk(layout, first, rows, depth, [&](uint32_t row, uint32_t, uint32_t address) {
           const uint32_t pieces = layout.transposed ? 16 / layout.element : 1;
@@ -300,7 +220,8 @@ void follow_product(Warp& warp, const MatrixProduct& product) {
 
 // Patterns begin at their atom of 8 rows; and the corners of the operand, if a tensor copy wrote them, were
 // written with the same swizzle.
-void check_swizzle(const Warp& warp, const Layout& layout, uint32_t first, uint32_t rows, uint32_t depth) {
+void check_swizzle(const Warp& warp, const SharedMatrix& layout, uint32_t first, uint32_t rows,
+                   uint32_t depth) {
   const uint32_t chunk = 16 / layout.element;
   require_swizzle(warp, layout.chunk(first, 0), static_cast<int>(layout.swizzle));
   require_swizzle(warp,
@@ -311,7 +232,7 @@ void check_swizzle(const Warp& warp, const Layout& layout, uint32_t first, uint3
 
 void check_descriptor(const Warp& warp, uint64_t descriptor) {
   if (descriptor >> 49 & 7) warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, kBaseOffset);
-  const Layout layout(descriptor, false, 1);
+  const SharedMatrix layout = layout_of(descriptor, false, 1);
   // The swizzle acts on the bits of the address, so that a tile may begin in an atom, at a multiple of 128
   // bytes.
   constexpr uint32_t kLine = 128;
@@ -349,7 +270,7 @@ void issue(Warp& warp, const Instruction& instruction) {
 
   if (warp.races)  // what a matrix with another swizzle reads elsewhere may be under way: that follows from
                    // it
-    each_shared_operand(warp, product, [&](const Layout& layout, uint32_t, uint32_t, uint32_t, bool) {
+    each_shared_operand(warp, product, [&](const SharedMatrix& layout, uint32_t, uint32_t, uint32_t, bool) {
       require_swizzle(warp, layout.chunk(0, 0), static_cast<int>(layout.swizzle), true);
     });
   product.low = ~0u;
@@ -366,7 +287,7 @@ void issue(Warp& warp, const Instruction& instruction) {
     each_operand_run(warp, product,
                      [&](const std::vector<SharedRun>& runs) { race_product(warp, runs, true); });
     each_shared_operand(warp, product,
-                        [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t depth, bool) {
+                        [&](const SharedMatrix& layout, uint32_t first, uint32_t rows, uint32_t depth, bool) {
                           check_swizzle(warp, layout, first, rows, depth);
                         });
   }
@@ -451,7 +372,7 @@ void read_a(const Warp& warp, const MatrixProduct& product, const Form& form, fl
       }
     }
   } else {
-    const Layout layout = layout_a(product, form);
+    const SharedMatrix layout = layout_a(product, form);
     each_chunk(layout, static_cast<uint32_t>(warp.id % 4) * kRows, kRows, static_cast<uint32_t>(form.depth),
                [&](uint32_t row, uint32_t k, uint32_t address) {
                  float values[16];
@@ -498,7 +419,7 @@ void add_sums(const Form& form, int r, int n, const Vector (&sum)[kShared], Tile
 }
 
 // The bytes of K of each row of an operand of bits.
-void read_bits(const Warp& warp, const Layout& layout, uint32_t first_row, uint32_t rows,
+void read_bits(const Warp& warp, const SharedMatrix& layout, uint32_t first_row, uint32_t rows,
                uint8_t (*bits)[kDepthBytes]) {
   each_chunk(layout, first_row, rows, kDepthBytes, [&](uint32_t row, uint32_t k, uint32_t address) {
     std::memcpy(bits[row] + k, warp.block->shared.data() + address, 16);
@@ -550,7 +471,7 @@ using Columns = float[kMostSkipped * kMaxDepth][kMaxColumns + kGroup];
 // B, and which groups of its columns hold nothing but zeros.
 void read_b(const Warp& warp, const MatrixProduct& product, const Form& form, Columns& b,
             bool (&zero)[kMaxColumns / kGroup]) {
-  const Layout layout = layout_b(product, form);
+  const SharedMatrix layout = layout_b(product, form);
   const auto depth = static_cast<uint32_t>(form.depth_of_b()),
              row_bytes = layout.transposed ? 16 : depth * layout.element;
   for (int n = 0; n < form.columns; n += kGroup) {

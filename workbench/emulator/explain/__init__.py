@@ -18,12 +18,13 @@ from .memory import MemoryHazards
 from .others import Others
 from .races import Races
 from .tensor import TensorCores
+from .tensor_memory import TensorMemory
 from .waits import Waits
 
 __all__ = ["explain"]
 
 
-class _Explainer(MemoryHazards, Races, TensorCores, Waits, Others):
+class _Explainer(MemoryHazards, Races, TensorCores, TensorMemory, Waits, Others):
     """All sentences; ``explain_KIND`` has those about a kind of fault, and what to do."""
 
     def finding(self) -> Finding:

@@ -69,6 +69,8 @@ class Evidence:
             return f"local memory at byte {seen.address} of {self.context.local_bytes}", ""
         if seen.space == "param":
             return f"the kernel's parameters at byte {seen.address} of {self.context.parameter_bytes}", ""
+        if seen.space == "tensor":
+            return f"tensor memory at lane {seen.address >> 16}, column {seen.address & 0xFFFF}", ""
         return f"the address {seen.address:#x}", ""
 
     def global_element(self, address: int) -> tuple[str, str]:

@@ -60,6 +60,8 @@ class MemoryHazards(Evidence):
             return f"{use} a value that nothing has set{register}{read}", "give the variable a value on every path"
         element, _ = self.element()
         advice = "store to every element that is read, also in tails"
+        if seen.space == "tensor":
+            advice = "store or multiply into all columns and lanes that are read"
         if seen.space == "shared":
             advice += ", with a barrier before the read; wait for the asynchronous copy if one fills it"
         reads = f"{use} a value that {line} reads from" if use and line else "reads"
