@@ -215,10 +215,14 @@ def test_report_is_made_again_from_results(workbench: Workbench, tmp_path: Path)
     assert said(workbench("report", "--json"))["written"] == result.stdout.split()
 
 
-def test_inspect_shows_resources_and_ptx(workbench: Workbench) -> None:
+def test_inspect_shows_resources_and_ptx(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     result = workbench("inspect", "vector_add:naive", "--problem", "n=100", "--ptx")
     assert result.exit_code == 0
-    assert "blocks / SM" in result.stdout
+    assert "blocks/SM" in result.stdout
+    (head, *_) = (line for line in workbench("inspect", "gemm:flexible_multicast").stdout.splitlines() if line.strip())
+    assert head.split()[:6] == ["stage", "variant", "registers", "static", "dynamic", "spills"]
+    assert head.split()[6:] == ["threads", "blocks/SM", "occupancy", "limited", "by"]  # whole, in 120 columns
     assert ".visible .entry vector_add" in result.stdout
     shown = said(workbench("inspect", "vector_add:naive", "--json"))
     variants = sorted(r["variant"] for r in shown["resources"])

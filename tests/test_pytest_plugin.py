@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench import pytest_plugin
+
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parent.parent
@@ -125,6 +127,17 @@ def test_no_device_is_one_message(project: pytest.Pytester) -> None:
     assert "use --device emulator" in text
     assert "Traceback" not in text
     assert "open_device" not in text
+
+
+def test_problems_are_drawn_from_the_same_seed_unless_another_one_or_a_random_one_is_asked_for(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WORKBENCH_SEED", raising=False)
+    seeds = []
+    for options in ((), (), ("--workbench-seed", "7"), ("--workbench-seed", "random")):
+        config = project.parseconfig(*options)
+        seeds.append(pytest_plugin._seed(config))
+    assert seeds[:3] == [0, 0, 7] and seeds[3] > 7
 
 
 @pytest.mark.parametrize("option", ["--workbench-device=gpu", "--workbench-examples=0", "--workbench-seed=x"])

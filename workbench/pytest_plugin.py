@@ -69,7 +69,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--workbench-examples", type=_positive, default=20, help="random problems for each stage (default: 20)"
     )
-    group.addoption("--workbench-seed", type=int, help="the seed of the random problems (default: a secret random one)")
+    group.addoption(
+        "--workbench-seed",
+        type=_seed_option,
+        help="the seed of the random problems, or `random` for a secret fresh one (default: 0, or WORKBENCH_SEED)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -86,6 +90,21 @@ def workbench_triton(request: pytest.FixtureRequest) -> Iterator[Emulation]:
     marker = request.node.get_closest_marker(TRITON)
     with emulate(*(marker.args if marker else ()), **(marker.kwargs if marker else {})) as run:
         yield run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """The traceback of a hazard or a wrong result ends at the launch: no frame of Triton or this package helps."""
+    if call.excinfo is None or TRITON not in getattr(item, "fixturenames", ()):
+        return
+    import triton
+
+    from .triton import LaunchFault, Mismatch
+
+    behind = (Path(__file__).parent, Path(triton.__file__).parent)
+    if isinstance(call.excinfo.value, LaunchFault | Mismatch):
+        shown = call.excinfo.traceback.filter(lambda entry: not any(map(Path(entry.path).is_relative_to, behind)))
+        call.excinfo.traceback = shown
 
 
 def _positive(text: str) -> int:
@@ -117,14 +136,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(FIXTURE, under_test, ids=ids)
 
 
+def _seed_option(text: str) -> int | str:
+    return text if text == "random" else int(text)
+
+
 def _seed(config: pytest.Config) -> int:
     """The seed of this session, the same for all stages and, with pytest-xdist, in all its processes."""
     from .run import request
 
     if SEED not in config.stash:
-        shared = getattr(config, "workerinput", {}).get("testrunuid")
-        given = request.asked(config.option.workbench_seed)
-        config.stash[SEED] = int(shared[:8], 16) if given is None and shared else request.chosen(given)
+        given = config.option.workbench_seed
+        if given == "random":
+            shared = getattr(config, "workerinput", {}).get("testrunuid")
+            config.stash[SEED] = int(shared[:8], 16) if shared else request.chosen(None)
+        else:
+            config.stash[SEED] = request.asked(given) or 0
     return config.stash[SEED]
 
 

@@ -20,7 +20,8 @@ from ..report.changes import By, Comparison
 from ..report.differences import Difference, Row
 from . import documents
 from .console import OUTCOMES, console, table
-from .options import Number, ResultFile, options, problems_of
+from .options import Number, ResultFile, options
+from .problems import problems_of
 
 COMPARE_VERDICTS = """\b
 SAME       within the tolerance; a change of twice the tolerance is ruled out

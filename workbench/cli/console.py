@@ -72,7 +72,11 @@ def table(
     made, cells = Table(box=box.SIMPLE_HEAD, pad_edge=False), []
     for i, header in enumerate(headers):
         made.add_column(
-            header, justify="right" if header in numeric else "left", overflow="fold", no_wrap=i < unwrapped
+            header,
+            justify="right" if header in numeric else "left",
+            overflow="fold",
+            no_wrap=i < unwrapped,
+            min_width=max(map(len, header.split()), default=0),  # no word of a header is broken
         )
     for row in rows:
         cells.append([cell if isinstance(cell, Text) else Text(str(cell)) for cell in row])

@@ -85,7 +85,9 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
     "order of warps.",
 )
 @click.option(
-    "--strict", is_flag=True, help="Also fail for strict findings: PTX forbids them, but devices do what is meant."
+    "--strict",
+    is_flag=True,
+    help="Also fail for strict findings: PTX forbids the access, but today's devices give the intended result.",
 )
 @click.option(
     "--suppress",

@@ -17,7 +17,8 @@ from ..report import history_page
 from ..report.changes import StatisticsUnavailable
 from . import documents
 from .console import OUTCOMES, console, notice, table
-from .options import ResultFile, options, problems_of, specs_argument
+from .options import ResultFile, options, specs_argument
+from .problems import problems_of
 
 
 @click.command()

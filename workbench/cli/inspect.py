@@ -16,7 +16,11 @@ from ..toolchain import disassembly, occupancy
 from ..toolchain.compiler import compile_stage
 from . import documents
 from .console import Fitting, console, notice, table
-from .options import options, problems_of, specs_argument
+from .options import options, specs_argument
+from .problems import problems_of
+
+BYTES = ("static", "dynamic", "spills")
+"""Columns of the table of resources that are in bytes."""
 
 
 @click.command()
@@ -70,6 +74,7 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
         return
     out = console()
     out.print(resources_table(found.items()))
+    out.print("static and dynamic shared memory and spills are in bytes")
     for spec, resources in found.items():
         if shared := derived.variants(resources)[0]:
             out.print(f"{spec}: {shared}", soft_wrap=True)
@@ -78,24 +83,27 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
 
 
 def resources_table(stages: Iterable[tuple[str, Sequence[Resources]]]) -> Fitting:
-    """Registers, shared memory, spills and occupancy of each stage's variants, named by what they do not share."""
-    headers = ("stage", "kernel", "variant", "registers", "static", "dynamic", "spills", "threads", "blocks / SM")
-    numeric = (*headers[3:], "occupancy")
+    """Registers, bytes of shared memory and spills, and occupancy of each stage's variants, named by what they do not
+    share; the name of the kernel where a stage has several."""
+    shown = [(spec, resources, derived.variants(resources)[1]) for spec, resources in stages]
+    several = any(len({r.kernel for r in resources}) > 1 for _, resources, _ in shown)
+    headers = ("stage", *(("kernel",) if several else ()), "variant", "registers", *BYTES)
+    more = ("threads", "blocks/SM", "occupancy", "limited by")
     cells = [
         (
             spec,
-            r.kernel,
+            *((r.kernel,) if several else ()),
             variant or "-",
             r.registers,
-            f"{r.static_shared:,} B",
-            f"{r.dynamic_shared:,} B",
-            f"{r.spill_bytes:,} B",
+            f"{r.static_shared:,}",
+            f"{r.dynamic_shared:,}",
+            f"{r.spill_bytes:,}",
             r.block_threads,
             r.blocks_per_sm,
             f"{100 * r.occupancy:.0f} %",
             r.limiter,
         )
-        for spec, resources in stages
-        for r, variant in zip(resources, derived.variants(resources)[1], strict=True)
+        for spec, resources, variants in shown
+        for r, variant in zip(resources, variants, strict=True)
     ]
-    return table((*headers, "occupancy", "limited by"), cells, numeric, 2)
+    return table((*headers, *more), cells, ("registers", *BYTES, *more[:3]), 2 if several else 1)

@@ -12,7 +12,8 @@ from ..inspect import trace as tracing
 from ..model.errors import WrongUsage
 from ..report import judged
 from . import documents
-from .options import OutputFile, one_stage, options, trace_options
+from .options import OutputFile, options, trace_options, unwritable
+from .problems import one_stage
 from .sessions import opened
 
 
@@ -41,8 +42,7 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
     "-o",
     "target",
     type=OutputFile(),
-    default=Path("trace.json"),
-    show_default=True,
+    show_default="trace-OPERATION-STAGE.json",
     metavar="FILE",
     help="The file to write.",
 )
@@ -53,7 +53,7 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
 @options("problem", "json")
 def trace(
     spec: str,
-    target: Path,
+    target: Path | None,
     blocks: tuple[int, ...],
     events: int,
     seed: int,
@@ -67,6 +67,9 @@ def trace(
     """
     opened("emulator")  # says what is missing where the engine is not built
     stage, problem = one_stage(spec, problem_text)
+    target = target or Path(f"trace-{stage.operation}-{stage.name}.json")
+    if reason := unwritable(target):
+        raise WrongUsage(reason)
     try:
         found, fault = tracing.trace_stage(stage, problem, emulator.Traced(blocks or (0,), events), seed)
     except tracing.NoSuchBlock as error:

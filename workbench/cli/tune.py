@@ -18,7 +18,8 @@ from ..report import derived
 from . import documents
 from .console import StageProgress, console, notice, table
 from .errors import Interrupted
-from .options import options, problems_of, specs_argument
+from .options import options, specs_argument
+from .problems import problems_of
 from .sessions import place_of
 
 

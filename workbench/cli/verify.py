@@ -24,7 +24,8 @@ from ..run.session import Session
 from ..run.touched import touched
 from . import budget, documents
 from .console import StageProgress, console, notice, table
-from .options import options, specs_argument, suites_of
+from .options import options, specs_argument
+from .problems import suites_of
 from .sessions import device_or_cluster, finishing, folder_of, marking_stale, opened, session_on, use_sanitizer, work
 
 

@@ -8,7 +8,8 @@ import click
 
 from ..run import watch as watching
 from . import documents
-from .options import one_stage, options
+from .options import options
+from .problems import one_stage
 
 
 @click.command()

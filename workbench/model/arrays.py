@@ -164,7 +164,7 @@ class Array:
     array is both: its initial values are inputs, the reference gives its final ones. A `prepared` array is an input
     that the operation makes of the others, on the host and once (tables, packed weights).
 
-    `fill` are the bytes of an element that nobody has written; without it they are those of the type.
+    `fill` holds the bytes of an unwritten element. The default depends on the type.
 
     Scratch that is `zero` holds zeros when a plan begins, and the plan leaves zeros there. So it is never cleared.
     """

@@ -93,8 +93,9 @@ def _ladder_key(page: Page, rows: DataFrame) -> list[str]:
     key = page.key(frame.only(rows, frame.STAGE).run)
     if key and len(frame.only(rows, frame.LIBRARY)):
         key.append(
-            "A share compares with the vendor's library in the same run. The library's row covers all these runs, so "
-            "equal throughput may have different shares."
+            "A share compares with the vendor's library in the same run. The library's row covers all these runs. In a "
+            "single run the library may be faster or slower, so two stages of the same throughput can have different "
+            "shares."
         )
     return [" ".join(key)] if key else []
 
