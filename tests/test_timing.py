@@ -156,7 +156,7 @@ def test_a_device_that_worked_until_a_moment_ago_is_warmed_up_for_a_third_of_the
         return 10.0
 
     monkeypatch.setattr(timing.time, "monotonic", lambda: now)
-    effort = Effort(warm_up_seconds=0.89, enough=4, most=4, sustained_seconds=0)
+    effort = Effort(warm_up_seconds=0.89, seconds=60, enough=4, most=4, sustained_seconds=0)
     for expected in launches:
         _, order = timed(effort, a=work)
         assert len(order) == expected + 4
