@@ -106,6 +106,7 @@ class StageProgress:
             disable=not self._live,
         )
         self._said = time.monotonic()
+        self._spec = ""
         self._all = self._bars.add_task("stages", total=stages)
         self._one = self._bars.add_task("", total=examples)
 
@@ -124,11 +125,12 @@ class StageProgress:
     def count(self, what: str, total: int) -> None:
         """So many things of this kind are counted next, instead of a stage's problems."""
         self._bars.reset(self._one, total=total, description=what)
+        self._spec = ""
 
     def verified(self, problems: int) -> None:
         """So many of its problems have been verified."""
         self._bars.update(self._one, completed=problems)
-        if not self._live and time.monotonic() - self._said > SILENCE:
+        if self._spec and not self._live and time.monotonic() - self._said > SILENCE:
             self._say(f"{self._spec} is verified: {problems} problems so far")
 
     def timing(self, label: str) -> None:
