@@ -244,7 +244,7 @@ def test_the_same_outcomes_give_the_same_bytes(tmp_path: Path) -> None:
 class LikeGpu(EmulatedDevice):
     """The emulator, which says that it is a GPU."""
 
-    name = "cuda"
+    name, times = "cuda", True
 
 
 def test_on_a_gpu_every_point_is_timed_and_what_is_not_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench import DTYPES, FP32, Array, Arrays, Cost, Operation, Problem, ProblemError, Size, Tier, dtype_of
+from workbench import (
+    DTYPES,
+    FP32,
+    Array,
+    Arrays,
+    Cost,
+    Operation,
+    Problem,
+    ProblemError,
+    Size,
+    Tier,
+    dtype_of,
+    simple_operation,
+)
+from workbench.kernels.gemm import GemmProblem
 from workbench.model.arrays import element_bytes
 from workbench.model.dtypes import BF16, BOOL, E4M3, INT32, TF32, from_numpy
 
@@ -189,6 +203,34 @@ def test_the_unit_roundoff_is_half_the_distance_to_the_next_number(dtype: Any) -
     assert (tie, beyond) == (1.0, 1 + 2 * u if dtype.name != "fp64" else beyond)
     smallest = dtype.rounded(np.array([dtype.smallest, dtype.smallest / 4])).astype(np.float64)
     assert smallest.tolist() == [dtype.smallest, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if not t.compute_only], ids=str)
+def test_a_type_is_found_by_all_its_names(dtype: Any) -> None:
+    names = {dtype.name, dtype.numpy.name, dtype.cuda, *dtype.spellings}
+    assert {dtype_of(name) for name in names} == {dtype}
+    if dtype is not BOOL:
+        assert dtype.ptx and dtype.triton
+
+
+def test_no_name_is_that_of_two_types() -> None:
+    names = [name for t in DTYPES.values() for name in t.spellings]
+    assert len(names) == len(set(names))
+
+
+def test_fields_take_every_spelling_of_a_type_and_keep_one() -> None:
+    usual = GemmProblem(m=3, n=5, k=7, dtype="fp32", out="fp32")
+    for spelled in ("float32", "f32", "float", "fp32"):
+        assert GemmProblem.parse(f"3x5x7,dtype={spelled},out={spelled}") == usual
+        assert GemmProblem(m=3, n=5, k=7, dtype=spelled, out=spelled).dtype == "fp32"
+    with pytest.raises(ProblemError, match="dtype is 'int8'; it has to be one of"):
+        GemmProblem(dtype="int8")
+
+
+def test_a_declaration_takes_every_spelling_of_a_type() -> None:
+    made = {name: simple_operation("sums", f"x: n {name} -> y: n {name}") for name in ("fp32", "float32", "f32")}
+    arrays = [declared(lambda x: x).problem(n=4).arrays() for declared in made.values()]
+    assert arrays[0] == arrays[1] == arrays[2] and arrays[0]["x"].dtype is FP32
 
 
 def test_an_unknown_type_is_refused_with_the_names_of_those_there_are() -> None:

@@ -207,12 +207,12 @@ def test_the_commands_for_one_stage_work_there(project: Path) -> None:
 
 
 def test_a_declaration_that_is_refused_is_named_at_its_own_line(project: Path) -> None:
-    wrong = ["import workbench", "", "@workbench.simple_operation('copy', 'x: n float32 -> y: n fp32')"]
+    wrong = ["import workbench", "", "@workbench.simple_operation('copy', 'x: n float33 -> y: n fp32')"]
     (project / "signs.py").write_text("\n".join([*wrong, "def copy(x):", "    return x", ""]))
     registry.reload()
     stderr = workbench("verify", "copy").stderr
     assert "signs cannot be imported: " in stderr
-    assert "signs.py:3: ValueError: float32 is no type here; write fp32" in stderr
+    assert "signs.py:3: ValueError: float33 is no type; did you mean fp32?" in stderr
 
 
 @pytest.mark.parametrize(

@@ -12,52 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import ml_dtypes
 import numpy as np
 
 from .. import emulator
+from ..model.dtypes import BOOL, DTYPES, SPELLINGS
 from ..model.errors import WorkbenchError, WrongUsage
 from .options import unwritable
 
-DTYPES: dict[str, np.dtype[Any]] = {
-    **{f"{letter}{bits}": np.dtype(f"{letter}{bits // 8}") for letter in "iu" for bits in (8, 16, 32, 64)},
-    **{f"f{bits}": np.dtype(f"f{bits // 8}") for bits in (16, 32, 64)},
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
-}
-CPP_TYPES = {
-    "char": "i8",
-    "signed char": "i8",
-    "int8_t": "i8",
-    "bool": "u8",
-    "unsigned char": "u8",
-    "uint8_t": "u8",
-    "short": "i16",
-    "int16_t": "i16",
-    "unsigned short": "u16",
-    "uint16_t": "u16",
-    "int": "i32",
-    "int32_t": "i32",
-    "unsigned": "u32",
-    "unsigned int": "u32",
-    "uint32_t": "u32",
-    "long": "i64",
-    "long long": "i64",
-    "int64_t": "i64",
-    "unsigned long": "u64",
-    "unsigned long long": "u64",
-    "uint64_t": "u64",
-    "size_t": "u64",
-    "half": "f16",
-    "__half": "f16",
-    "float": "f32",
-    "double": "f64",
-    "nv_bfloat16": "bf16",
-    "__nv_bfloat16": "bf16",
-    "__nv_fp8_e4m3": "e4m3",
-    "__nv_fp8_e5m2": "e5m2",
-}
 """Types of an argument by those of C++."""
 
 FILLS = ("zeros", "ones", "random", "arange", "nan", "uninitialised")
@@ -165,14 +126,15 @@ def example_argument(parameter: str, number: int) -> str:
     """An `--arg` for a parameter of C++: an array for a pointer, which is written where it is not const."""
     words = re.sub(r"__restrict__|__restrict|__grid_constant__|\bstd::|[*&]", r" ", parameter).split()
     plain = [word for word in words if word not in ("const", "volatile")]
-    kind = CPP_TYPES.get(" ".join(plain))
+    found = SPELLINGS.get(" ".join(plain))
     name = f"a{number}"
-    if kind is None and len(plain) > 1:
-        kind, name = CPP_TYPES.get(" ".join(plain[:-1])), plain[-1]
-    if kind is None:
+    if found is None and len(plain) > 1:
+        found, name = SPELLINGS.get(" ".join(plain[:-1])), plain[-1]
+    if found is None:
         return f"{name}:TYPE[1024]=random" if "*" in parameter else f"{name}:TYPE=1"
+    kind = found.ptx if found.is_float else "u8" if found is BOOL else found.triton
     if "*" not in parameter:
-        return f"{name}:{kind}=1" if kind[0] not in "iu" else f"{name}:{kind}=1024"
+        return f"{name}:{kind}=1" if found.is_float else f"{name}:{kind}=1024"
     return f"{name}:{kind}[1024]=random" if "const" in words else f"{name}:{kind}[1024]"
 
 
@@ -209,9 +171,9 @@ def parse_argument(
     if not match:
         raise UsageError(f"--arg {text!r} is not an argument; {_EXAMPLE}")
     name = match["name"] or f"a{number}"
-    if match["type"] not in DTYPES:
+    if match["type"] not in SPELLINGS:
         raise UsageError(f"--arg {text!r}: there is no type {match['type']!r}; the types are {', '.join(DTYPES)}")
-    dtype, value = DTYPES[match["type"]], match["value"]
+    dtype, value = _numpy(match["type"]), match["value"]
     save = Path(match["save"]) if match["save"] else None
     if save and (reason := unwritable(save)):
         raise UsageError(f"--arg {text!r}: {reason}")
@@ -267,13 +229,19 @@ def _shape(text: str, brackets: str) -> tuple[int, ...]:
     return shape
 
 
+def _numpy(type_name: str) -> np.dtype[Any]:
+    """What NumPy holds elements of a type as: a bool, which is 0 or 1, as its byte."""
+    kind = SPELLINGS[type_name].numpy
+    return np.dtype(np.uint8) if kind.kind == "b" else kind
+
+
 def _number(text: str, value: str | None, type_name: str) -> Any:
     if not value:
         raise UsageError(
             f"--arg {text!r} has neither a shape nor a value; write {type_name}=1 for a number or {type_name}[1] for "
             "an array"
         )
-    dtype = DTYPES[type_name]
+    dtype = _numpy(type_name)
     try:
         if dtype.kind in "iu":
             return np.array(int(value, 0), dtype)[()]

@@ -12,21 +12,6 @@ from ..model.results import Verdict
 from ..model.tensor_map import Im2col, TensorLayout, TensorMap
 from .base import Fault
 
-DATA_TYPES = {
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "int32": "INT32",
-    "uint64": "UINT64",
-    "int64": "INT64",
-    "float16": "FLOAT16",
-    "float32": "FLOAT32",
-    "float64": "FLOAT64",
-    "bfloat16": "BFLOAT16",
-    "tfloat32": "TFLOAT32",
-}
-"""What the driver calls the element types, behind CU_TENSOR_MAP_DATA_TYPE_."""
-
 SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
 
@@ -75,7 +60,7 @@ def encoded(spec: TensorMap, array: Array, pointer: int) -> np.ndarray[Any, Any]
     layout = layout_of(spec, array)
     rank, box = layout.rank, layout.box
     first: list[Any] = [
-        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{DATA_TYPES[layout.element_type]}"),
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{layout.element_type.upper()}"),
         rank,
         pointer + layout.offset,
         [driver.cuuint64_t(n) for n in layout.sizes],
@@ -113,9 +98,7 @@ def numbers(spec: TensorMap, array: Array) -> dict[str, Any]:
     fill = "NAN_REQUEST_ZERO_FMA" if layout.nan_fill else "NONE"
     found: dict[str, Any] = {
         "offset": layout.offset,
-        "data_type": int(
-            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{DATA_TYPES[layout.element_type]}")
-        ),
+        "data_type": int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{layout.element_type.upper()}")),
         "sizes": list(layout.sizes),
         "strides": list(layout.strides),
         "element_strides": list(layout.element_strides),

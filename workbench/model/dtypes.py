@@ -16,8 +16,9 @@ class DType:
     `unit_roundoff` is the largest relative error of rounding a real number to it (2^-p, p the bits of the significand
     including the hidden one); `smallest` is the smallest positive subnormal, the absolute error near zero. Both
     are 0 for integers and bool, which are exact. `tensor_map` is the type of a tensor map over such elements, by its
-    name in NumPy, or an empty text. A `compute_only` type is never in memory: memory holds another type, of which the
-    multiplication reads fewer bits.
+    name in NumPy, or an empty text. `ptx`, `torch` and `triton` are its names there, empty where there is no such type.
+    `aliases` are further names that it is given. A `compute_only` type is never in memory: memory holds another type,
+    of which the multiplication reads fewer bits.
     """
 
     name: str
@@ -27,6 +28,23 @@ class DType:
     smallest: float
     tensor_map: str = ""
     compute_only: bool = False
+    ptx: str = ""
+    torch: str = ""
+    triton: str = ""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All names by which `dtype_of` finds it, its own first; in memory a type that is only computed in has none."""
+        if self.compute_only:
+            return (self.name,)
+        known = (self.name, self.numpy.name, self.cuda, self.ptx, self.torch, self.triton, *self.aliases)
+        return tuple(dict.fromkeys(filter(None, known)))
+
+    @property
+    def bits(self) -> int:
+        """Of one element in memory."""
+        return 8 * self.itemsize
 
     @property
     def itemsize(self) -> int:
@@ -91,44 +109,49 @@ def same_bits(values: np.ndarray[Any, Any], bits: bytes) -> np.ndarray[Any, Any]
     return found.reshape(values.shape)
 
 
-def _float(name: str, numpy: Any, cuda: str, significand: int, smallest: int, tensor_map: str) -> DType:
-    return DType(name, np.dtype(numpy), cuda, 2.0**-significand, 2.0**smallest, tensor_map)
+def _float(
+    name: str, numpy: Any, significand: int, smallest: int, cuda: str, ptx: str, torch: str, triton: str, *aliases: str
+) -> DType:
+    """A type in memory; of 8 bits a tensor map has no floating-point type."""
+    kind = np.dtype(numpy)
+    mapped = "uint8" if kind.itemsize == 1 else kind.name
+    return DType(name, kind, cuda, 2.0**-significand, 2.0**smallest, mapped, False, ptx, torch, triton, aliases)
 
 
-def _whole(name: str, numpy: Any, cuda: str, tensor_map: str) -> DType:
-    return DType(name, np.dtype(numpy), cuda, 0.0, 0.0, tensor_map)
+def _whole(name: str, cuda: str, ptx: str, tensor_map: str, triton: str, *aliases: str) -> DType:
+    return DType(name, np.dtype(name), cuda, 0.0, 0.0, tensor_map, False, ptx, name, triton, aliases)
 
 
-FP64 = _float("fp64", np.float64, "double", 53, -1074, "float64")
+FP64 = _float("fp64", np.float64, 53, -1074, "double", "f64", "float64", "fp64")
 """IEEE double precision: 53 bits of significand, as many as the reference has."""
 
-FP32 = _float("fp32", np.float32, "float", 24, -149, "float32")
+FP32 = _float("fp32", np.float32, 24, -149, "float", "f32", "float32", "fp32")
 """IEEE single precision: 24 bits of significand."""
 
-TF32 = DType("tf32", np.dtype(np.float32), "float", 2.0**-11, 2.0**-149, "tfloat32", compute_only=True)
+TF32 = DType("tf32", np.dtype(np.float32), "float", 2.0**-11, 2.0**-149, "tfloat32", compute_only=True, ptx="tf32")
 """What tensor cores read of fp32: 11 bits of significand. In memory it is fp32."""
 
-FP16 = _float("fp16", np.float16, "__half", 11, -24, "float16")
+FP16 = _float("fp16", np.float16, 11, -24, "__half", "f16", "float16", "fp16", "half")
 """IEEE half precision: 11 bits of significand."""
 
-BF16 = _float("bf16", ml_dtypes.bfloat16, "__nv_bfloat16", 8, -133, "bfloat16")
+BF16 = _float("bf16", ml_dtypes.bfloat16, 8, -133, "__nv_bfloat16", "bf16", "bfloat16", "bf16", "nv_bfloat16")
 """bfloat16: 8 bits of significand."""
 
-E4M3 = _float("e4m3", ml_dtypes.float8_e4m3fn, "__nv_fp8_e4m3", 4, -9, "uint8")
+E4M3 = _float("e4m3", ml_dtypes.float8_e4m3fn, 4, -9, "__nv_fp8_e4m3", "e4m3", "float8_e4m3fn", "fp8e4nv")
 """8-bit floating point with 4 bits of significand; the largest number is 448, and there is no infinity."""
 
-E5M2 = _float("e5m2", ml_dtypes.float8_e5m2, "__nv_fp8_e5m2", 3, -16, "uint8")
+E5M2 = _float("e5m2", ml_dtypes.float8_e5m2, 3, -16, "__nv_fp8_e5m2", "e5m2", "float8_e5m2", "fp8e5")
 """8-bit floating point with 3 bits of significand and the exponents of half precision."""
 
-INT8 = _whole("int8", np.int8, "signed char", "uint8")
-UINT8 = _whole("uint8", np.uint8, "unsigned char", "uint8")
-INT16 = _whole("int16", np.int16, "short", "uint16")
-UINT16 = _whole("uint16", np.uint16, "unsigned short", "uint16")
-INT32 = _whole("int32", np.int32, "int", "int32")
-UINT32 = _whole("uint32", np.uint32, "unsigned int", "uint32")
-INT64 = _whole("int64", np.int64, "long long", "int64")
-UINT64 = _whole("uint64", np.uint64, "unsigned long long", "uint64")
-BOOL = _whole("bool", np.bool_, "bool", "uint8")
+INT8 = _whole("int8", "signed char", "s8", "uint8", "i8", "char", "int8_t")
+UINT8 = _whole("uint8", "unsigned char", "u8", "uint8", "u8", "uint8_t")
+INT16 = _whole("int16", "short", "s16", "uint16", "i16", "int16_t")
+UINT16 = _whole("uint16", "unsigned short", "u16", "uint16", "u16", "uint16_t")
+INT32 = _whole("int32", "int", "s32", "int32", "i32", "int32_t")
+UINT32 = _whole("uint32", "unsigned int", "u32", "uint32", "u32", "unsigned", "uint", "uint32_t")
+INT64 = _whole("int64", "long long", "s64", "int64", "i64", "long", "int64_t")
+UINT64 = _whole("uint64", "unsigned long long", "u64", "uint64", "u64", "unsigned long", "uint64_t", "size_t")
+BOOL = _whole("bool", "bool", "", "uint8", "i1")
 """One byte: 0 or 1, and nothing else."""
 
 DTYPES: dict[str, DType] = {
@@ -144,22 +167,15 @@ FLOATS: dict[str, DType] = {t.name: t for t in (BF16, FP16, FP32)}
 """The types that most operations on real numbers take, by name."""
 
 
-ELSEWHERE: dict[str, DType] = {
-    **{name: t for t in DTYPES.values() if not t.compute_only for name in (t.numpy.name, t.cuda)},
-    **{f"f{8 * t.itemsize}": t for t in (FP64, FP32, FP16)},
-    **{f"{letter}{8 * t.itemsize}": t for t in (INT8, INT16, INT32, INT64) for letter in "is"},
-    **{f"u{8 * t.itemsize}": t for t in (UINT8, UINT16, UINT32, UINT64)},
-    **{"half": FP16, "char": INT8, "uint": UINT32, "long": INT64},
-}
-"""Element types by the names that NumPy, CUDA C++ and PTX have for them."""
+SPELLINGS: dict[str, DType] = {name: t for t in DTYPES.values() for name in t.spellings}
+"""Element types by all their names: `fp32`, `float32`, `f32` and `float` are one."""
 
 
 def dtype_of(name: str) -> DType:
-    """The element type of this name, which is one of `DTYPES`: `bf16`, `fp32`, `e4m3`, `int32`. Raises KeyError."""
-    if name not in DTYPES:
-        meant = f"write {ELSEWHERE[name]}" if name in ELSEWHERE else f"the types are {', '.join(DTYPES)}"
-        raise KeyError(f"there is no element type {name!r}; {meant}")
-    return DTYPES[name]
+    """The element type of this name, in any spelling: `bf16`, `float32`, `e4m3`, `int`. Raises KeyError."""
+    if name not in SPELLINGS:
+        raise KeyError(f"there is no element type {name!r}; the types are {', '.join(DTYPES)}")
+    return SPELLINGS[name]
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DType | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from .arrays import Array, Arrays, Distribution, NonFinite, distributed, with_signed_zeros
 from .default_controls import default_controls
-from .dtypes import DTYPES, DType
+from .dtypes import DTYPES, SPELLINGS, DType
 from .errors import WrongUsage
 from .parts import Axis, Part, parts_of_axes
 
@@ -69,6 +69,8 @@ def parsed(name: str, default: Any, given: str) -> Any:
 def checked(name: str, default: Any, value: Any, choices: tuple[str, ...] | None, allowed: tuple[float, float]) -> Any:
     """The value as the field keeps it, of the type of its default. Raises ProblemError for one that is not allowed."""
     if choices is not None:
+        if value not in choices and isinstance(value, str) and value in SPELLINGS:
+            value = SPELLINGS[value].name
         if value not in choices:
             raise ProblemError(f"{name} is {value!r}; it has to be one of {', '.join(choices)}")
         return value

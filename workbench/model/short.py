@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .arrays import Array, Arrays, NonFinite, element_bytes
-from .dtypes import DTYPES, ELSEWHERE, FLOATS, FP32, FP64, DType, dtype_of
+from .dtypes import DTYPES, FLOATS, FP32, FP64, SPELLINGS, DType, dtype_of
 from .operation import Operation
 from .problem import OF_ALL, Cost, Problem, ProblemError, Size, Tier, extents
 
@@ -100,7 +100,7 @@ class ShortProblem(Problem):
 
     def type_of(self, array: ArrayText) -> DType:
         """The type of an array, which a field names where the text does not."""
-        return dtype_of(array.dtype if array.dtype in DTYPES else getattr(self, array.dtype))
+        return dtype_of(array.dtype if array.dtype in SPELLINGS else getattr(self, array.dtype))
 
     @property
     def label(self) -> str:
@@ -345,16 +345,14 @@ def _type_fields(
     made: Declaration, others: Mapping[str, Any], dtypes: Mapping[str, Sequence[str]]
 ) -> dict[str, tuple[str, ...]]:
     """The fields that name a type, with the types that they may have. Raises ValueError for one that is unknown."""
-    used = dict.fromkeys(array.dtype for array in made.arrays.values() if array.dtype not in DTYPES)
+    used = dict.fromkeys(array.dtype for array in made.arrays.values() if array.dtype not in SPELLINGS)
     for name in used:
         if name in dtypes or re.fullmatch(r"(\w*_)?d?type(_\w*)?", name):
             continue
-        if name in ELSEWHERE:
-            raise ValueError(f"{name} is no type here; write {ELSEWHERE[name]}")
         if name in made.extents or name in others:
             raise ValueError(f"{name} is an extent or a field; an array ends with its type, such as {name} fp32")
-        meant = difflib.get_close_matches(name, [*DTYPES, *ELSEWHERE], 1, 0.5)
-        said = f"did you mean {ELSEWHERE.get(meant[0], meant[0])}?" if meant else f"the types are {', '.join(DTYPES)}"
+        meant = difflib.get_close_matches(name, SPELLINGS, 1, 0.5)
+        said = f"did you mean {SPELLINGS[meant[0]]}?" if meant else f"the types are {', '.join(DTYPES)}"
         raise ValueError(
             f"{name} is no type; {said} A field that names a type is called dtype, or is in dtypes: "
             f"dtypes={{{name!r}: ('bf16', 'fp32')}}"

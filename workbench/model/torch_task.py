@@ -18,36 +18,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
 from .arrays import Arrays
-from .dtypes import DType
+from .dtypes import DTYPES, DType
 from .errors import WorkbenchError
 from .problem import Size, extents
 
-NAMES = {
-    "float64": "fp64",
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
-    "int8": "int8",
-    "uint8": "uint8",
-    "int16": "int16",
-    "int32": "int32",
-    "int64": "int64",
-    "bool": "bool",
-}
-"""Types of tensors, and what they are called here."""
-
-_NARROW = {
-    "bfloat16": ml_dtypes.bfloat16,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
-}
+TYPES = {t.torch: t for t in DTYPES.values() if t.torch}
+"""Element types by the names of PyTorch."""
 
 MODULES = ("task", "utils")
 """Modules that gpu-mode has beside a task."""
@@ -327,16 +307,16 @@ def _outputs(answer: Any) -> list[Any]:
 
 def _seen(tensor: Any, role: str) -> Seen:
     name = str(tensor.dtype).removeprefix("torch.")
-    if name not in NAMES:
-        raise TaskError(f"the task has a tensor of {name}; the types are {', '.join(NAMES)}")
-    return Seen(tuple(tensor.shape) or (1,), NAMES[name], role)
+    if name not in TYPES:
+        raise TaskError(f"the task has a tensor of {name}; the types are {', '.join(TYPES)}")
+    return Seen(tuple(tensor.shape) or (1,), TYPES[name].name, role)
 
 
 def _array(tensor: Any) -> np.ndarray[Any, Any]:
     """A tensor on the CPU as an array of its type, contiguous; a number has one element."""
-    narrow = _NARROW.get(str(tensor.dtype).removeprefix("torch."))
+    kind = TYPES[str(tensor.dtype).removeprefix("torch.")].numpy
     values = tensor.detach().contiguous()
-    made = values.float().numpy().astype(narrow) if narrow else values.numpy()
+    made = values.numpy() if kind.isbuiltin else values.float().numpy().astype(kind)
     return np.array(made).reshape(tuple(tensor.shape) or (1,))
 
 

@@ -15,12 +15,6 @@ from .base import Prepared, installed, prepared
 
 DEVICE = "cuda"
 
-KINDS = {
-    **{"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"},
-    **{"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"},
-}
-"""What PyTorch calls the types that it does not call as NumPy does."""
-
 
 @cache
 def load() -> Any | None:
@@ -41,7 +35,7 @@ def tensors(arrays: Mapping[str, Array], buffers: Mapping[str, Any], device: str
 
     made = {}
     for name, array in arrays.items():
-        kind = getattr(torch, KINDS.get(array.dtype.name, array.dtype.numpy.name))
+        kind = getattr(torch, array.dtype.torch)
         flat = torch.as_tensor(buffers[name], device=device).view(kind)
         made[name] = flat.as_strided(array.shape, array.element_strides)
     return made
