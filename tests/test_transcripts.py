@@ -109,21 +109,13 @@ def test_of_a_project_file_that_is_wrong_or_names_no_operation_nobody_says_that_
         assert "not here" not in wrong.stderr
 
 
-def test_the_readme_begins_an_operation_whose_name_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_readmes_operation_has_a_next_stage(project: Path) -> None:
     lines = _block("console", "workbench new ").splitlines()
-    begun = [words for line in lines if (words := _called(line))[:1] == ["new"]]
-    assert len(begun) == 2
-    for words in begun:
-        result = invoke(*words)
-        assert result.exit_code == 0, result.output
-    named = {
-        word.partition(":")[0]
-        for line in lines
-        if (words := _called(line)) and words[0] != "emulate"
-        for word in words[1:2]
-    }
-    assert named == {begun[0][1]}
+    (begun,) = (words for line in lines if (words := _called(line))[:1] == ["new"])
+    made = invoke(*begun)
+    assert made.exit_code == 0, made.output
+    assert (project / "kernels/row_sum_warp.cu").is_file()
+    assert {words[1].partition(":")[0] for words in map(_called, lines)} == {"row_sum"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

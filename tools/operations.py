@@ -17,6 +17,7 @@ from workbench.model.stage import Stage
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs/operations"
 DEVICE = "nvidia-h200"
+REPORTS = ROOT / "reports/README.md"
 CHARTS = {
     "ladder": "Throughput of every stage, beside the vendor's library and the physical limit.",
     "heat-map": "Throughput of every stage on every problem, in percent of the vendor's library.",
@@ -61,9 +62,28 @@ Each operation has a page with its ladder, what each stage adds and what limits 
 timed. The stages of a ladder form a tree. A stage adds one idea to its parent, and `workbench diff STAGE` shows the
 change. [A table](../ladder.md) says how large the change of each stage is.
 
-| operation | what it computes | stages | timed |
-|---|---|---|---|
+Times are those of an H200. The fastest stage is given on the problem where the operation reaches most. It is compared
+with the vendor's library, or with PyTorch (eager, without `torch.compile`), in the same run; [random
+problems](../../reports/random-problems.md) and [known problems](../../reports/peers.md) have more libraries.
+
+| operation | what it computes | stages | fastest on an H200 | beside the library | timed |
+|---|---|---|---|---|---|
 """
+
+
+def fastest(operation: str) -> tuple[str, str]:
+    """What the index of the reports says of the fastest stage on an H200, and of its time beside a library's."""
+    line = next((x for x in REPORTS.read_text().splitlines() if x.startswith(f"| [{operation}]({DEVICE}/")), None)
+    if line is None:
+        return "-", "-"
+    stage, best, share = (cell.strip() for cell in line.split("|")[2:5])
+    return f"{stage}: {best}", in_times(share)
+
+
+def in_times(share: str) -> str:
+    """`2073.1 % of PyTorch` as `20.7 times PyTorch`: a share above 200 % is read as a factor."""
+    found = re.fullmatch(r"([\d.]+) % of (.+)", share)
+    return f"{float(found[1]) / 100:.1f} times {found[2]}" if found and float(found[1]) > 200 else share
 
 
 def comment_of(source: str) -> list[str]:
@@ -116,7 +136,9 @@ def index() -> str:
     rows = []
     for name, operation in registry.operations().items():
         timed = f"[H200](../../reports/{DEVICE}/{name}.md)" if _timed(name) else "not yet"
-        rows.append(f"| [{name}]({name}.md) | {_escaped(operation.summary)} | {len(operation.stages)} | {timed} |")
+        best, share = fastest(name)
+        cells = (f"[{name}]({name}.md)", _escaped(operation.summary), len(operation.stages), best, share, timed)
+        rows.append(f"| {' | '.join(map(str, cells))} |")
     return INDEX + "\n".join(rows) + "\n"
 
 

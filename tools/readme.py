@@ -1,60 +1,36 @@
-"""What README.md quotes: figures of reports, a chart, and what verification says of the kernel that stands in it."""
+"""What README.md quotes: figures of reports, a picture of `workbench demo`, what verification says of the kernel in it.
+
+Every figure of README is in a block that this script writes from a report; `figures` has those that are not.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import textwrap
+from collections.abc import Iterator
+from html import escape
 from pathlib import Path
-from typing import Any
 
-from workbench.catalogue import registry
-from workbench.model.operation import Operation
+from click.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
-TABLE = "### gemm 8192x8192x8192 bf16 nt"
-CHART = "docs/pictures/gemm.png"
-CHARTED = TABLE.removeprefix("### gemm ")
-"""The problem of the chart."""
+PICTURE = "docs/pictures/demo.svg"
+MOST_WORDS = 900
+
+FIGURE = re.compile(r"\d[\d.,]* ?(?:%|[µnm]?s\b|min|MB|GB|[TG]FLOP|[GT]B/s|x\b|times\b|minutes|seconds)")
+"""What a figure of speed, time or size looks like."""
+
+BLOCK = r"<!-- (\w[\w ]*) -->\n.*?<!-- end of \1 -->\n?"
 
 
-def excerpt() -> str:
-    """The table of one problem from the committed report, with what explains it, under its heading."""
-    page = (ROOT / "reports/nvidia-h200/gemm.md").read_text()
-    found = re.search(rf"{re.escape(TABLE)}\n\n((?:\|.*\n)+(?:\nThe letter .*\n)?)", page)
-    assert found, f"the report has no {TABLE!r}"
-    return f"**{TABLE.removeprefix('### ')}**, one NVIDIA H200, against cuBLAS:\n\n{found[1]}"
-
-
-def tree(declared: Operation[Any]) -> str:
-    """The stages of an operation: chains from parent to child, track by track. A branch begins with its parent."""
-    tracks: dict[str, list[list[str]]] = {}
-    for name, place in declared.tree().items():
-        chains = tracks.setdefault(place.track, [])
-        chain = next((c for c in chains if c[-1] == place.parent), None)
-        if chain:
-            chain.append(name)
-        else:
-            chains.append([place.parent, name] if place.parent else [name])
-    shown = {track: "; ".join(" → ".join(chain) for chain in chains) for track, chains in tracks.items()}
-    return "<br>".join(f"{track}: {text}" if track else text for track, text in shown.items())
-
-
-def operations() -> str:
-    """Every operation with its stages, and what the index of the reports says of the fastest on an H200."""
-    index = (ROOT / "reports/README.md").read_text()
-    rows = ["| operation | stages | fastest on an H200 | beside the library |", "|---|---|---|---|"]
-    for name, declared in registry.operations().items():
-        stages, measured = tree(declared), f"| [{name}](nvidia-h200/{name}.md)"
-        line = next((line for line in index.splitlines() if line.startswith(measured)), None)
-        if line is None:
-            rows.append(f"| [`{name}`](docs/operations/{name}.md) | {stages} | no report yet | - |")
-            continue
-        stage, best, share = (cell.strip() for cell in line.split("|")[2:5])
-        rows.append(f"| [`{name}`](docs/operations/{name}.md) | {stages} | {stage}: {best} | {share} |")
-    return "\n".join(rows) + "\n"
+def figures(readme: str) -> list[str]:
+    """The figures outside of the blocks that this script writes: nobody checks them."""
+    return FIGURE.findall(re.sub(BLOCK, "", readme, flags=re.DOTALL))
 
 
 def why() -> str:
@@ -64,38 +40,90 @@ def why() -> str:
     (named,) = re.findall(r"^\| emulator +\| +(\d+) \|", page, re.MULTILINE)
     tools = {name: int(count) for name, count in re.findall(r"^\| `(\w+check)` +\| +(\d+) \|", page, re.MULTILINE)}
     best = max(tools, key=lambda name: tools[name])
-    share = {name: _best(name) for name in ("gemm", "gemm_fp8", "matvec")}
+    random = (ROOT / "reports/random-problems.md").read_text()
+    mean, worst = (_cells(random, "gemm-bf16")[column] for column in (4, 6))
+    peers = (ROOT / "reports/peers.md").read_text().partition("### Attention forward")[2]
+    (flash,) = re.findall(r"([\d.]+) of FlashAttention-3", peers.partition("\n|")[0])
     return (
-        f"- **It names the fault.** Of {hazards} planted hazards the emulator names {named}, each at its line; the "
+        f"- **It names the fault.** Of {hazards} planted hazards the emulator names {named}, each at its line. The "
         f"best tool of compute-sanitizer, `{best}`, reports {tools[best]} ([report](reports/emulator.md)).\n"
-        "- **It works without a GPU.** A laptop or a CI runner verifies every commit; only times need a GPU.\n"
-        "- **It times only what is right,** interleaved with the vendor's library, and keeps every sample.\n"
-        "- **Its own kernels are fast,** and each is a lesson: one idea a stage, from the naive loop to TMA pipelines. "
-        f"On an H200 the best reach {share['gemm']} of cuBLAS in bf16, {share['gemm_fp8']} in fp8 and "
-        f"{share['matvec']} in fp32 matrix-vector products ([reports](reports/README.md)).\n"
+        "- **It times only what is right,** in turns with a library, and keeps every sample.\n"
+        "- **Its kernels are lessons,** one idea a stage, up to TMA and tensor cores. On an H200 and at random sizes, "
+        f"cuBLAS takes {mean} times the time of its bf16 products (geometric mean; at worst {worst}; "
+        f"[report](reports/random-problems.md)). FlashAttention-3 takes {flash} times that of its attention "
+        "([report](reports/peers.md)).\n"
     )
 
 
-def _best(operation: str) -> str:
-    """The share of the vendor's library that the index of the reports gives for an H200."""
-    line = next(
-        x for x in (ROOT / "reports/README.md").read_text().splitlines() if f"(nvidia-h200/{operation}.md)" in x
+def _cells(page: str, name: str) -> list[str]:
+    """The cells of the first row of a table that begins with the name."""
+    line = next(line for line in page.splitlines() if line.startswith(f"| {name} "))
+    return [cell.strip() for cell in line.split("|")][1:]
+
+
+def install() -> str:
+    """What it takes to install the workbench, as it was measured."""
+    found = json.loads((ROOT / "reports/first-steps.json").read_text())
+    minutes, size = found["install_cpu_seconds"] / 60, found["megabytes"]
+    return (
+        f"The install below, from a clone, takes {minutes:.1f} minutes of CPU time and {size:,} MB "
+        "([measured](reports/first-steps.json)).\n"
     )
-    return line.split("|")[4].partition(" of ")[0].strip()
 
 
-def chart() -> bytes:
-    """Throughput of every stage of GEMM on one problem, from the committed report."""
-    from workbench.records import store
-    from workbench.report import frame, plots
+COLUMNS, CELL, LINE, MARGIN = 100, 7.8, 18, 16
+"""Characters of a line, and pixels of a character, of a line and around all."""
 
-    runs, places = store.load(ROOT / "reports/nvidia-h200"), list(registry.tree("gemm"))
-    entries = [(stage, run) for stage, run in store.current(runs) if stage.operation == "gemm"]
-    entries.sort(key=lambda entry: places.index(entry[0].stage))
-    times = frame.table(entries, registry.tree("gemm"), runs=runs)
-    with tempfile.TemporaryDirectory() as folder:
-        figure = plots.ladder(times[times.label == CHARTED], registry.operations()["gemm"].metric)
-        return plots.save(figure, Path(folder) / "chart.png").read_bytes()
+COLOURS = {"31": "#ff7b72", "32": "#7ee787", "0": "#e6edf3"}
+"""Colours by the number of their ANSI code."""
+
+_CODE = re.compile(r"\x1b\[(\d*)m")
+
+
+def lines(text: str) -> Iterator[tuple[str, str]]:
+    """The lines of a text and the colour of each, folded to the width."""
+    colour = COLOURS["0"]
+    for line in text.splitlines():
+        codes = _CODE.findall(line)
+        colour = COLOURS.get(codes[0] or "0", colour) if codes else colour
+        plain = _CODE.sub("", line)
+        indent = plain[: len(plain) - len(plain.lstrip())]
+        for part in textwrap.wrap(plain, COLUMNS, subsequent_indent=f"{indent}  ", drop_whitespace=False) or [""]:
+            yield part, colour
+        if codes:
+            colour = COLOURS.get(codes[-1] or "0", colour)
+
+
+def svg(command: str, text: str) -> str:
+    """The picture of a terminal in which the command has printed the text, in which ANSI codes give colours."""
+    shown = [(f"$ {command}", "#79c0ff"), ("", ""), *lines(text)]
+    width, height = round(COLUMNS * CELL + 2 * MARGIN), len(shown) * LINE + 2 * MARGIN
+    rows = (
+        f'<text x="{MARGIN}" y="{MARGIN + LINE * (number + 0.75):g}" fill="{colour}" xml:space="preserve">'
+        f"{escape(line)}</text>"
+        for number, (line, colour) in enumerate(shown)
+        if line
+    )
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"',
+            '  font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="13">',
+            f"<title>What `{escape(command)}` prints</title>",
+            f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>',
+            *rows,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def picture() -> str:
+    """What `workbench demo` prints in a terminal, up to what to do next."""
+    from workbench.cli.main import main
+
+    shown = CliRunner().invoke(main, ["demo"], color=True)
+    assert shown.exit_code == 0, shown.output
+    return svg("workbench demo", shown.output.partition("\nNext:")[0])
 
 
 def write_project(readme: str, folder: Path) -> None:
@@ -129,7 +157,7 @@ def failure(readme: str) -> str:
 
 def refreshed(readme: str) -> str:
     """The README with all quotations as they are now."""
-    quoted = {"why": why(), "excerpt": excerpt(), "failure": failure(readme), "operations": operations()}
+    quoted = {"why": why(), "install": install(), "failure": failure(readme)}
     for name, text in quoted.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
         readme, count = re.subn(pattern, lambda m, text=text: f"{m[1]}{text}{m[2]}", readme, flags=re.DOTALL)

@@ -57,7 +57,7 @@ def readme(root: Path) -> Files:
     """What it quotes is made anew; its own words are as they are."""
     text = (root / "README.md").read_text()
     made = script("tools/readme.py")
-    return {"README.md": made.refreshed(text).encode(), made.CHART: made.chart()}
+    return {"README.md": made.refreshed(text).encode(), made.PICTURE: made.picture().encode()}
 
 
 def api(root: Path) -> Files:
