@@ -78,8 +78,14 @@ extern "C" __global__ void k(const __grid_constant__ Map given, Map* made, const
                      "[%0], [%1, {%2, %3}], [%4];"
                      :: "r"(shared_address(tile)), "l"(made), "r"(32), "r"(6), "r"(shared_address(&full)) : "memory");
     }
+#ifdef EARLY
+    if (lane == 7) made->words[3] = 5;  // EARLY
+#endif
     asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0; @!p bra again; }"
                  :: "r"(shared_address(&full)) : "memory");
+#ifdef LATE
+    if (lane == 7) made->words[3] = 5;
+#endif
     for (int i = lane; i < 8 * 16; i += 32) out[i] = tile[i];
 }
 """
@@ -127,6 +133,16 @@ def test_a_map_that_the_block_has_not_acquired_since_its_edit_is_named(bug: str)
     assert finding.other_instruction.startswith("tensormap.cp_fenceproxy")
     assert "no thread of the block has acquired the tensor map since" in finding.message
     assert "fence.proxy.tensormap::generic.acquire with its address" in finding.advice
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_map_may_be_overwritten_once_the_copy_by_it_has_landed_and_not_before(seed: int) -> None:
+    assert run("LATE", seed=seed)[2] is None
+    _, _, finding = run("EARLY", seed=seed)
+    assert finding is not None and finding.kind is FindingKind.RACE
+    line = next(n for n, text in enumerate(SOURCE.splitlines(), 1) if "// EARLY" in text)
+    assert finding.location is not None and finding.location.line == line
+    assert finding.other_instruction.startswith("cp.async.bulk.tensor")
 
 
 def test_bytes_that_are_no_tensor_map_are_refused() -> None:

@@ -34,7 +34,7 @@ from .launch_checks import (
     whole_number,
 )
 from .memory import ELEMENT_TYPES, Memory, TensorMap
-from .program import Entry, line_numbers
+from .program import Entry, early_returns, line_numbers
 from .ptx import SourceLocation
 from .severity import CAUSES, kind_of, severity_of
 from .source_lines import is_of_cuda, text_of
@@ -245,14 +245,17 @@ class Rules:
         return {
             "most_findings": self.most,
             "failing": _failing_causes(self.strict),
-            "suppressed": self.suppressed_rows(entry) if self.suppressions else [],
+            "suppressed": self.suppressed_rows(entry),
             "finding_lines": entry.lines,
             "replicas": entry.program.replicas,
         }
 
     def suppressed_rows(self, entry: Entry) -> list[tuple[int, int]]:
         """Pairs of a cause and a row of the program whose findings are not counted; row -1: all of that cause."""
-        pairs: set[tuple[int, int]] = set()
+        if entry.early_returns is None:
+            entry.early_returns = early_returns(entry)
+        diverged = CAUSES.index("barrier_diverged")
+        pairs = {(diverged, row) for row in entry.early_returns}
         for suppression in self.suppressions:
             causes = [CAUSES.index(cause) for cause in suppression.causes]
             rows = list(_rows(entry, suppression)) if suppression.file else [-1]
@@ -483,7 +486,12 @@ def _findings(
     A suppressed finding is reported all the same where the launch could not go on behind it.
     """
     context = launch.context()
-    every = [explain(fault, waiting, context) for fault, waiting in result.findings]
+    returned = set(launch.entry.early_returns or ())
+    every = [
+        explain(fault, waiting, context)
+        for fault, waiting in result.findings
+        if not (fault.kind == "barrier_diverged" and fault.other_pc in returned)
+    ]
     last = None if result.fault is None else explain(result.fault, result.waiting, context)
     every += [] if last is None else [last]
     reported = tuple(finding for finding in every if finding is last or not rules.suppressed(finding))

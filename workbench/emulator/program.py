@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from .architectures import DEFAULT, chosen
 from .decode import Layout, decode
 from .inline import function_addresses, inline_calls
 from .memory import Allocation, Memory
-from .source_lines import asm_at_its_first_line
+from .source_lines import asm_at_its_first_line, text_of
 from .table import DecodedEntry
 
 __all__ = ["Entries", "Entry", "Program", "Signature", "kernel_line", "line_numbers"]
@@ -76,6 +77,7 @@ class Entry(Signature):
     constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
     allowed: tuple[tuple[str, str, int], ...] | None = field(default=None, repr=False)  # by comments; see Rules
     lines: list[int] | None = field(default=None, repr=False)  # of each row; see line_numbers
+    early_returns: list[int] | None = field(default=None, repr=False)  # rows; see early_returns
 
 
 class Entries(Mapping[str, Entry]):
@@ -358,6 +360,24 @@ def line_numbers(entry: Entry) -> list[int]:
         numbers.setdefault((place.file, place.line), len(numbers))
         for place in (kernel_line(entry.instructions[int(index)]) for index in entry.decoded.instructions)
     ]
+
+
+def early_returns(entry: Entry) -> list[int]:
+    """Rows of branches behind which a ``return`` stands in the source before the next barrier, or may stand.
+
+    Threads that have returned need not come to a barrier: devices do not wait for them. Others have to.
+    """
+    rows = [(row, entry.instructions[int(index)]) for row, index in enumerate(entry.decoded.instructions)]
+    barriers = [kernel_line(i) for _, i in rows if i.parts[0] in ("bar", "barrier") and "cluster" not in i.parts]
+    if not barriers:
+        return []
+
+    def may_return(place: ptx.SourceLocation) -> bool:
+        later = [barrier.line for barrier in barriers if barrier.file == place.file and barrier.line >= place.line]
+        lines = text_of(place.file, entry.program.sources).splitlines()[place.line - 1 : min(later, default=0)]
+        return place.line < 1 or not lines or any(re.search(r"\breturn\b", line) for line in lines)
+
+    return [row for row, i in rows if i.parts[0] == "bra" and may_return(kernel_line(i))]
 
 
 def kernel_line(instruction: ptx.Instruction) -> ptx.SourceLocation:

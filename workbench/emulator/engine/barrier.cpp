@@ -59,7 +59,30 @@ void write_reduction(Block& block, int number) {
     }
 }
 
+// A barrier of all threads completes without those that have gone where they come to none any more.
+void check_leaver(Block& block, int number) {
+  const Leaver& leaver = block.leaver;
+  if (leaver.pc < 0 || block.barriers[number].expected) return;
+  for (Warp& warp : block.warps)
+    for (const Group& group : warp.groups) {
+      if (group.wait != Wait::barrier || group.key != static_cast<uint64_t>(number)) continue;
+      Fault fault;
+      fault.kind = FaultKind::barrier_diverged;
+      fault.pc = group.pc;
+      fault.block = block.id;
+      fault.warp = warp.id;
+      fault.lane = __builtin_ctz(group.mask);
+      fault.other_pc = leaver.pc;
+      fault.other_block = block.id;
+      fault.other_warp = leaver.warp;
+      fault.other_lane = leaver.lane;
+      fault.detail = kLeftBefore;
+      return report(*block.cluster, fault);
+    }
+}
+
 void complete(Block& block, int number) {
+  check_leaver(block, number);
   write_reduction(block, number);
   race_barrier_completed(block, number, block.barriers[number].expected == 0);
   for (Warp& warp : block.warps) {
@@ -67,6 +90,7 @@ void complete(Block& block, int number) {
       if (group.wait != Wait::barrier || group.key != static_cast<uint64_t>(number)) continue;
       group.wait = Wait::none;
       ++group.pc;
+      if (group.mask == warp.alive) warp.apart = false;
     }
   }
   block.barriers[number] = NamedBarrier{};
@@ -170,6 +194,39 @@ Flow wait_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes)
   return {0};
 }
 
+}  // namespace
+
+void find_ways_beyond_barriers(Code& code) {
+  const auto& all = code.instructions;
+  std::vector<bool> reaches(all.size());  // a barrier that counts all threads of the block
+  const auto reached_from = [&](size_t row) { return row < all.size() && reaches[row]; };
+  const auto counts_all = [](const Instruction& i) {
+    const int at = i.variant & kReduce ? 2 : 1;
+    return i.control == wait_at_barrier && (i.count <= at || i.operands[at].slot == kAbsent);
+  };
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t row = all.size(); row-- > 0;) {
+      const Instruction& i = all[row];
+      if (reaches[row]) continue;
+      const bool jumps = i.kind == Kind::branch,
+                 ends = i.guard == kNoGuard && (jumps || i.control == exit_lanes);
+      reaches[row] = counts_all(i) || (jumps && reached_from(static_cast<size_t>(i.target))) ||
+                     (!ends && reached_from(row + 1));
+      more |= reaches[row];
+    }
+  }
+  for (size_t row = 0; row < all.size(); ++row) {
+    Instruction& i = code.instructions[row];
+    i.beyond = BeyondBarriers::none;
+    if (i.kind != Kind::branch || i.guard == kNoGuard) continue;
+    const bool taken = reached_from(static_cast<size_t>(i.target)), passed = reached_from(row + 1);
+    if (taken != passed) i.beyond = taken ? BeyondBarriers::not_taken : BeyondBarriers::taken;
+  }
+}
+
+namespace {
+
 Flow arrive_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   if ((instruction.variant & kAligned) && lanes != warp.alive) {  // a warp arrives once, as a whole
     const uint32_t* numbers = source_cells<uint32_t>(warp, number_operand(instruction));
@@ -203,6 +260,7 @@ uint32_t join_warp_barrier(Warp& warp, uint32_t members, uint32_t lanes) {
     return 0;
   }
   race_lanes_joined(warp, here);
+  if (here == warp.alive) warp.apart = false;
   if (here == lanes) return lanes;
   for (Group& group : warp.groups)
     if (group.wait == Wait::warp_barrier && group.key == members) {

@@ -146,6 +146,7 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
     mark_in_flight(warp, block, offset, transfer.bytes, lane);
     race_bulk_issued(warp, block, offset, transfer.bytes, static_cast<uint32_t>(lane), barrier_block,
                      place.offset, phase, transfer.tile.map ? transfer.tile.map->swizzle : -1);
+    if (transfer.tile.map) race_map_loads(warp, transfer.map, barrier_block, place.offset, phase);
     if (transfer.source && transfer.source != &block)
       race_copy_source(warp, *transfer.source, transfer.source_offset, lane, barrier_block, place.offset,
                        phase);
@@ -219,6 +220,7 @@ void load_tile(Warp& warp, const Instruction& instruction) {
   for_lanes(warp.active, [&](int l) {
     Transfer transfer = new_transfer(warp, l);
     transfer.tile = tile_place(warp, instruction, map[l], 1, im2col ? 3 + rank : 0, l);
+    transfer.map = map[l];
     transfer.bytes = box_bytes(*transfer.tile.map);
     require_place(warp, transfer.tile, l, false);
     check_proxy(warp, transfer);
@@ -322,6 +324,7 @@ void note_store(Warp& warp, Transfer transfer, uint32_t source, uint32_t alignme
   check_shared_run(warp, *warp.block, transfer.shared, transfer.bytes, Access::read, lane);
   proxy_reads_shared(warp, *warp.block, transfer.shared, transfer.bytes, lane);
   transfer.group = warp.bulk_group[lane];
+  if (transfer.tile.map) race_map_stores(warp, transfer.map, static_cast<uint32_t>(lane));
   store_begins(warp, transfer);
   warp.block->stores.push_back(transfer);
 }
@@ -334,6 +337,7 @@ void store_tile(Warp& warp, const Instruction& instruction) {  // [map, coordina
   for_lanes(warp.active, [&](int l) {
     Transfer transfer = new_transfer(warp, l);
     transfer.tile = tile_place(warp, instruction, map[l], 0, 0, l);
+    transfer.map = map[l];
     transfer.bytes = box_bytes(*transfer.tile.map);
     require_place(warp, transfer.tile, l, true);
     transfer.reduction = (instruction.variant >> kReductionShift) - 1;

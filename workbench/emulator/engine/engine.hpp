@@ -345,6 +345,9 @@ struct Fault {
   int32_t other_warp = -1, other_lane = -1;
 };
 
+constexpr int64_t kLeftBefore =
+    1;  // detail of a diverged barrier: others have gone past it (other_pc: the branch)
+
 enum DescriptorProblem : int64_t {
   kBaseOffset = 1,   // a matrix descriptor with a base offset, which the engine does not carry out
   kUnknownMap = 2,   // the address is no tensor map's

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "counters.hpp"
+#include "mbarrier.hpp"
 #include "memory.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
@@ -65,6 +66,8 @@ std::shared_ptr<const Code> prepare(const Program& program) {
     instruction.is_move = operation.name.compare(0, 4, "mov.") == 0 && row.operand_count == 2 &&
                           instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;
   }
+  find_ways_beyond_barriers(*code);
+  find_single_tries(*code);
   find_granules(program, *code);
   find_guesses(program, *code);
   find_record_flags(*code);
@@ -461,6 +464,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   block.alive = machine.threads_per_block;
   block.executed = 0;
   for (NamedBarrier& barrier : block.barriers) barrier = NamedBarrier{};
+  block.leaver = Leaver{};
   // registers keep no value from the block before: what a kernel reads uninitialised is the same in every run
   std::memset(block.registers, 0, block.warps.size() * static_cast<size_t>(machine.program->register_bytes));
 
@@ -468,6 +472,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
     warp.groups.clear();
     warp.groups.push_back({warp.exists, 0});
     warp.alive = warp.exists;
+    warp.apart = false;
     warp.active = 0;
     warp.pc = 0;
     warp.rotate = false;

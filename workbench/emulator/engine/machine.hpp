@@ -59,6 +59,9 @@ struct Flow {
 using Function = void (*)(Warp&, const Instruction&);
 using Control = Flow (*)(Warp&, const Instruction&, uint32_t lanes);
 
+// Of a branch on a condition: the side from where no barrier of the block can be reached, where there is one.
+enum class BeyondBarriers : uint8_t { none, taken, not_taken };
+
 enum class Kind : uint8_t {
   straight,  // every active lane for itself, then the next instruction
   member,    // once all lanes of a member mask are here
@@ -144,6 +147,7 @@ struct Instruction {
   int32_t guard, target, variant, count, flags;
   int16_t member_operand;
   Kind kind;
+  BeyondBarriers beyond;
   bool guard_negated;
   bool is_move;  // mov from one 4-byte register to another
   bool is_product;
@@ -187,6 +191,7 @@ struct MatrixProduct {  // one warp's share of a wgmma, or a mov of registers th
 
 struct Transfer {   // a bulk copy: TMA tile or plain run of bytes
   TilePlace tile;   // its map is null: a plain run
+  uint64_t map;     // address of the map, which the copy reads until it has landed
   Block* block;     // whose shared memory it writes, or reads when it is a store
   uint32_t shared;  // offset there
   uint32_t bytes;
@@ -235,6 +240,10 @@ struct NamedBarrier {
   int32_t arrived = 0;   // by bar.arrive
   int32_t first_pc = -1;
   bool in_use = false;
+};
+
+struct Leaver {  // of the block's barriers: the newest thread that has gone where it comes to none any more
+  int32_t pc = -1, warp = -1, lane = -1;  // the branch
 };
 
 enum class Wait : uint8_t {
@@ -288,6 +297,7 @@ struct alignas(64) Warp {
   Machine* machine = nullptr;
   int32_t id = 0;
   uint32_t exists = 0, alive = 0;
+  bool apart = false;  // its lanes have taken different ways, and not come together for certain since
   std::vector<Group> groups;
   bool rotate = false;  // a time slice ended: the next run starts with another group, in turn
   int turn = 0;
@@ -348,6 +358,7 @@ struct Block {
   std::vector<Mbarrier> mbarriers;
   uint32_t initialisations = 0;  // of mbarriers
   NamedBarrier barriers[16];
+  Leaver leaver;
   std::vector<Transfer> stores;  // bulk stores issued here that have not read their source yet
   int products_in_flight = 0;    // over all warps
   std::vector<Warpgroup> warpgroups;

@@ -234,7 +234,7 @@ void note_passed(const Warp& warp, Mbarrier& barrier, int lane) {
 }
 
 // test_wait and try_wait: p, [barrier], state or parity. A try_wait that fails waits until the phase ends
-// instead: a kernel must expect that it does, and a deadlock shows at once.
+// instead, if it is tried again: a kernel must expect that it does, and a deadlock shows at once.
 Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   uint64_t address[kLanes];
   read_addresses(warp, instruction.operands[1], address);
@@ -286,7 +286,46 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   return {over};
 }
 
+// Whether another instruction may read what one of them writes first.
+bool is_read(const Code& code, const Instruction& writer) {
+  const int32_t slot = writer.operands[0].slot;
+  if (slot == kAbsent) return false;
+  for (const Instruction& reader : code.instructions) {
+    if (reader.guard == slot) return true;
+    for (int k = 0; k < reader.count; ++k)
+      if (reader.operands[k].slot == slot && (reader.access[k] >= 'a' || reader.access[k] == 'U'))
+        return true;
+  }
+  return false;
+}
+
+// Whether control may come back to a row within a few instructions.
+bool loops_soon(const Code& code, int32_t row) {
+  constexpr size_t kMostRows = 64;
+  std::vector<int32_t> reached{row + 1};
+  for (size_t k = 0; k < reached.size() && k < kMostRows; ++k) {
+    if (reached[k] == row) return true;
+    const Instruction& here = code.instructions[static_cast<size_t>(reached[k])];
+    const bool branches = here.kind == Kind::branch;
+    const auto add = [&](int32_t next) {
+      if (next >= static_cast<int32_t>(code.instructions.size())) return;
+      if (std::find(reached.begin(), reached.end(), next) == reached.end()) reached.push_back(next);
+    };
+    if (branches) add(here.target);
+    if (!branches || here.guard != kNoGuard) add(reached[k] + 1);
+  }
+  return false;
+}
+
 }  // namespace
+
+void find_single_tries(Code& code) {
+  for (size_t row = 0; row < code.instructions.size(); ++row) {
+    Instruction& tried = code.instructions[row];
+    if (tried.control != wait || !(tried.variant & kBlocking)) continue;
+    if (!is_read(code, tried) || !loops_soon(code, static_cast<int32_t>(row))) tried.variant &= ~kBlocking;
+  }
+}
 
 void add_mbarrier_operations(Table& table) {
   const std::pair<const char*, int> spaces[] = {{".shared", 0}, {"", kGeneric}, {".shared::cluster", 0}};

@@ -18,4 +18,7 @@ Mbarrier& require_mbarrier(const Warp& warp, MbarrierPlace place, int lane);
 // came). Ends the phase when neither is left.
 void mbarrier_update(const Warp& warp, MbarrierPlace place, int lane, int32_t arrivals, int64_t transactions);
 
+// A try_wait whose result nobody reads, or that is not tried again soon, waits for nothing.
+void find_single_tries(Code& code);
+
 }  // namespace workbench::emulator::WORKBENCH_ISA

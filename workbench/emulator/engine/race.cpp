@@ -1,5 +1,7 @@
 #include "race.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -256,6 +258,13 @@ void polled_by(const WarpRaces& own, uint32_t lanes, Knowledge& at) {
 
 }  // namespace
 
+void FreeShadow::operator()(uint32_t* p) const {
+  if (mapped)
+    ::munmap(p, mapped);
+  else
+    std::free(p);
+}
+
 int64_t block_id(const Machine& machine, uint32_t cluster, uint32_t rank) {
   const Launch& launch = *machine.launch;
   int64_t id = 0, stride = 1, left = cluster, within = rank;
@@ -326,6 +335,13 @@ class Touch {
       }
     for (; cell < end; ++cell) access_cell(cell, lane);
   }
+  // A read by another agent, on behalf of the warp.
+  void add_read(uint64_t offset, uint64_t bytes) {
+    const uint64_t end = end_of(offset, bytes);
+    const uint32_t mine = record_ << 6 | kUnknownLane;
+    for (uint64_t cell = offset >> shift_; cell < end; ++cell)
+      since_[cell] = since_[cell] ? transition(since_[cell], mine) : mine;
+  }
   // Every active lane's own granules, in one line.
   void access_each(const uint64_t* offset, uint32_t bytes, uint32_t lanes) {
     if (!own_.partly.empty() || (flags_ & ~kWrite))
@@ -388,7 +404,7 @@ class Touch {
 
   // Behind the last granule of a run, of those that there are. Whatever looks at granules goes by it.
   uint64_t end_of(uint64_t offset, uint64_t bytes) const {
-    return bytes ? std::min(((offset + bytes - 1) >> shift_) + 1, cells_) : 0;
+    return std::min(((offset + bytes - 1) >> shift_) + 1, cells_);
   }
 
   // N granules each. Most are as good as new, or hold what is known to come before.
@@ -884,14 +900,23 @@ void each_line(BlockRaces& races, int shift, uint32_t offset, uint32_t bytes, Wh
   }
 }
 
+// Zeros of which only those pages cost memory that are touched.
+std::unique_ptr<uint32_t, FreeShadow> zeros(size_t bytes) {
+  constexpr size_t kLarge = size_t{1} << 26;
+  void* found = bytes < kLarge ? std::calloc(bytes, 1)
+                               : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (!found || found == MAP_FAILED) throw std::bad_alloc();
+  return {static_cast<uint32_t*>(found), FreeShadow{bytes < kLarge ? 0 : bytes}};
+}
+
 // Memory that the launch only reads needs no last write, and what is only written no reads.
 Shadow shadow_of(const Machine& machine, const Allocation& allocation, uint16_t flags) {
   MachineRaces& races = *machine.races;
   const auto k = static_cast<size_t>(&allocation - machine.launch->allocations.data());
   const size_t cells = (allocation.bytes >> races.global_shift) + 1;
   const auto room = [&](std::unique_ptr<uint32_t, FreeShadow>& shadow) {
-    if (!shadow) shadow.reset(static_cast<uint32_t*>(std::calloc(cells, sizeof(uint32_t))));
-    if (!shadow) throw std::bad_alloc();
+    if (!shadow) shadow = zeros(cells * sizeof(uint32_t));
   };
   room(races.since[k]);
   if (flags == kWrite) room(races.last_write[k]);
@@ -1341,18 +1366,54 @@ void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   race_guest_copy(warp, block, offset, static_cast<int>(lane), slot, phase);
 }
 
+namespace {
+
+constexpr uint64_t kMapBytes = sizeof(TensorMapBytes);
+
+void add_map_read(const Warp& warp, uint64_t map, uint32_t agent, uint32_t clock) {
+  const Allocation* allocation = find_allocation(*warp.machine->launch, map);
+  if (!allocation || !allocation->writable) return;
+  const Lock lock(*warp.machine);
+  MachineRaces& races = *warp.machine->races;
+  const uint32_t record = new_record(
+      races.table, {warp.races->cluster, static_cast<uint16_t>(agent), 0, clock, warp.pc, warp.races->agent});
+  if (!record) return;
+  Touch<false>(warp, races.table, shadow_of(*warp.machine, *allocation, 0), races.global_shift,
+               allocation->address, record)
+      .add_read(map - allocation->address, kMapBytes);
+}
+
+// Of a bulk store of a lane: who carries it out.
+uint32_t storer_of(Warp& warp, uint32_t lane) {
+  uint32_t& storer = warp.races->storers[lane];
+  if (!storer)
+    storer = static_cast<uint32_t>(agents_of(*warp.machine)) +
+             warp.block->cluster->races->next_storer++ % kStorers;
+  return storer;
+}
+
+}  // namespace
+
+void race_map_loads(const Warp& warp, uint64_t map, Block& barrier_block, uint32_t barrier, uint64_t phase) {
+  if (!warp.races) return;
+  const uint32_t slot = barrier_block.races->mbarriers[barrier].slot;
+  add_map_read(warp, map, warp.block->cluster->races->agents + slot, static_cast<uint32_t>(phase + 1));
+}
+
+void race_map_stores(Warp& warp, uint64_t map, uint32_t lane) {
+  if (warp.races) add_map_read(warp, map, storer_of(warp, lane), warp.bulk_group[lane] + 1);
+}
+
 void race_store_issued(Warp& warp, const Allocation& allocation, uint64_t offset, uint64_t bytes,
                        Access access, uint32_t lane) {
   if (!warp.races || !allocation.writable || bytes == 0) return;
-  ClusterRaces& cluster = *warp.block->cluster->races;
   WarpRaces& own = *warp.races;
-  if (!own.storers[lane])
-    own.storers[lane] = static_cast<uint32_t>(agents_of(*warp.machine)) + cluster.next_storer++ % kStorers;
+  const uint32_t storer = storer_of(warp, lane);
   const Lock lock(*warp.machine);
   MachineRaces& races = *warp.machine->races;
   const auto flags = static_cast<uint16_t>(access == Access::atomic ? kWrite | kStrong : kWrite);
-  const uint32_t record = record_of(races.table, own.global_record, own, warp.pc, flags, own.storers[lane],
-                                    warp.bulk_group[lane] + 1);
+  const uint32_t record =
+      record_of(races.table, own.global_record, own, warp.pc, flags, storer, warp.bulk_group[lane] + 1);
   if (!record) return;
   races.table.records[record].lanes = own.agent;
   Touch<false>(warp, races.table, shadow_of(*warp.machine, allocation, flags), races.global_shift,

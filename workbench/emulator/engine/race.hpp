@@ -121,7 +121,8 @@ struct Shadow {
 };
 
 struct FreeShadow {
-  void operator()(uint32_t* p) const { std::free(p); }
+  size_t mapped = 0;  // bytes
+  void operator()(uint32_t* p) const;
 };
 
 struct LaneKnowledge {
@@ -254,6 +255,9 @@ void race_copy_landed(const Warp& warp, Block& block, uint32_t offset, uint32_t 
 // a bulk copy into shared memory: written by TMA, in this phase of its mbarrier
 void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane,
                       Block& barrier_block, uint32_t barrier, uint64_t phase, int swizzle);
+// A tensor map in global memory that a copy uses until it lands: a load, on an mbarrier, or a store.
+void race_map_loads(const Warp& warp, uint64_t map, Block& barrier_block, uint32_t barrier, uint64_t phase);
+void race_map_stores(Warp& warp, uint64_t map, uint32_t lane);
 // A bulk store to global memory: what it does to these bytes lasts from its issue until its group is waited
 // for.
 void race_store_issued(Warp& warp, const Allocation& allocation, uint64_t offset, uint64_t bytes,

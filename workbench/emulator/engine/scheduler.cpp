@@ -160,6 +160,7 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
       warp.set_active(here);
       execute(warp, instruction);
       race_lanes_joined(warp, here);
+      if (here == warp.alive) warp.apart = false;
       done |= here;
     } else {
       park_for_collective(warp, here, Wait::member, members, needed);
@@ -170,8 +171,15 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
 
 uint32_t run_aligned(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   if (!gather(warp, lanes)) return 0;
+  warp.apart = false;
   execute(warp, instruction);
   return lanes;
+}
+
+void goes_beyond_barriers(Warp& warp, const Instruction& branch, uint32_t mask, uint32_t lanes, bool some) {
+  const uint32_t taking = some ? lanes : 0;
+  const uint32_t leaving = branch.beyond == BeyondBarriers::taken ? taking : mask & ~taking;
+  if (leaving) warp.block->leaver = {warp.pc, warp.id, __builtin_ctz(leaving)};
 }
 
 // Takes the group to run next out of the list; false when all are waiting. `meet` is where to stop and look
@@ -269,6 +277,8 @@ void run_warp(Warp& warp, uint64_t* counts) {
       if constexpr (Observed)  // a collective that lanes are missing for is not executed yet
         if (!some || instruction.kind != Kind::aligned || lanes == ~0u)
           observe(warp, instruction, mask, lanes);
+      if (instruction.beyond != BeyondBarriers::none)
+        goes_beyond_barriers(warp, instruction, mask, lanes, some);
       if (!some) {
         ++pc;
         continue;
@@ -278,6 +288,7 @@ void run_warp(Warp& warp, uint64_t* counts) {
           pc = instruction.target;
           continue;
         }
+        warp.apart = true;
         if constexpr (Observed)
           if (warp.block->cluster->counters) count_divergence(warp);
         warp.groups.push_back({lanes, instruction.target});

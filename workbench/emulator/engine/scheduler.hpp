@@ -30,4 +30,7 @@ void forget_suspected(Cluster& cluster);           // what a barrier explains th
 void check_barriers(Block& block);                 // after threads arrived or exited
 void check_cluster_barrier(Cluster& cluster);
 
+// Finds, of branches, the sides from where no barrier of all of the block's threads can be reached.
+void find_ways_beyond_barriers(Code& code);
+
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -66,9 +66,18 @@ void vote(Warp& warp, const Instruction& instruction) {
   write_lanes<bool>(warp, instruction.operands[0], [&](int) { return result; });
 }
 
-void active_mask(Warp& warp, const Instruction& instruction) {
-  const uint32_t active = warp.active;
-  write_lanes<uint32_t>(warp, instruction.operands[0], [&](int) { return active; });
+// After lanes have taken different ways, nothing promises which of them are together again: any may be.
+Flow active_mask(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  constexpr uint32_t kTogetherOdds = 4;
+  uint32_t here = lanes;
+  Random& random = warp.block->cluster->random;
+  if (warp.apart && (lanes & (lanes - 1)) && random.below(kTogetherOdds))
+    here &= static_cast<uint32_t>(random.next());
+  if (!here) here = lanes;
+  warp.set_active(here);
+  write_lanes<uint32_t>(warp, instruction.operands[0], [&](int) { return here; });
+  if (here != lanes) warp.groups.push_back({lanes & ~here, warp.pc});
+  return {here};
 }
 
 template <class T>
@@ -131,7 +140,7 @@ void add_warp_operations(Table& table) {
   table.add_member("vote.sync.all.pred", "Ppw", vote, 2, kAll);
   table.add_member("vote.sync.any.pred", "Ppw", vote, 2, kAny);
   table.add_member("vote.sync.uni.pred", "Ppw", vote, 2, kUniform);
-  table.add("activemask.b32", "W", active_mask);
+  table.add_control("activemask.b32", "W", active_mask);
   table.add_member("match.any.sync.b32", "Www", match_any<uint32_t>, 2);
   table.add_member("match.any.sync.b64", "Wdw", match_any<uint64_t>, 2);
   table.add_member("match.all.sync.b32", "WP?ww", match_all<uint32_t>, 3);

@@ -140,6 +140,12 @@ class Barriers(Evidence):
         )
 
     def explain_barrier_diverged(self) -> tuple[str, str]:
+        if self.seen.detail == 1:
+            where = through(self.other.location) if self.other else "an unknown line"
+            return (
+                f"{self.other_access()} goes past `{self.opcode}` at {where}, and the barrier ends without it",
+                "let all threads of the block come to it: move it out of the branch",
+            )
         return (
             f"only the lanes {say_lanes(self.seen.info)} of the warp reach `{self.opcode}`, which needs them all "
             "together",
