@@ -154,10 +154,10 @@ def test_strides_are_kept_and_what_lies_between_has_no_value() -> None:
     assert launch(GRID, "doubled", 1, 32, {"x": Strided(part), "rows": 5, "columns": 8, "pitch": 16}).ok
     assert np.array_equal(part, 2 * before[:, 2:10])
     assert np.array_equal(whole[:, :2], before[:, :2])
-    (finding,) = launch(GRID, "doubled", 1, 32, {"x": Strided(part), "rows": 5, "columns": 9, "pitch": 16}).findings
-    assert finding.kind in (FindingKind.UNINITIALISED, FindingKind.OUT_OF_BOUNDS)
-    assert finding.location is not None
-    assert finding.location.line == line_of(GRID, "// here")
+    found = launch(GRID, "doubled", 1, 32, {"x": Strided(part), "rows": 5, "columns": 9, "pitch": 16}).findings
+    # the ninth column has no value in the upper rows, and lies past the end in the last one
+    assert {finding.kind for finding in found} == {FindingKind.UNINITIALISED, FindingKind.OUT_OF_BOUNDS}
+    assert {finding.location and finding.location.line for finding in found} == {line_of(GRID, "// here")}
     (finding,) = launch(GRID, "doubled", 1, 32, {"x": part, "rows": 5, "columns": 8, "pitch": 16}).findings
     assert finding.kind == FindingKind.OUT_OF_BOUNDS  # packed, rows are 8 elements long
     with pytest.raises(ArgumentError, match="must not be negative"):
