@@ -119,7 +119,24 @@ def shuffled(mask: str, seed: int) -> list[Finding]:
 def test_lanes_need_not_be_together_again_after_a_branch() -> None:
     assert any(shuffled("unsigned mask = __activemask();", seed) for seed in range(3))
     assert not any(shuffled("unsigned mask = ~0u;", seed) for seed in range(3))
-    assert not any(shuffled("__syncwarp(); unsigned mask = __activemask();", seed) for seed in range(3))
+    for meeting in ("__syncwarp()", "__ballot_sync(~0u, v > 0)"):
+        assert not any(shuffled(f"{meeting}; unsigned mask = __activemask();", seed) for seed in range(3))
+
+
+def test_lanes_of_a_branch_that_have_met_in_a_vote_are_together() -> None:
+    source = """
+    extern "C" __global__ void k(const int* x, unsigned* y) {
+        if (x[threadIdx.x] < 3) {
+            unsigned met = __ballot_sync(0x39ce7u, true);
+            y[threadIdx.x] = __activemask() ^ met;
+        }
+    }
+    """
+    x = np.array([0 if 0x39CE7 >> lane & 1 else 9 for lane in range(32)], np.int32)
+    for seed in range(6):
+        y = np.zeros(32, np.uint32)
+        assert not launch(source, "k", 1, 32, {"x": x, "y": y}, seed=seed).findings
+        assert not y.any()
 
 
 def test_sums_over_the_lanes_that_are_active_are_right_whichever_these_are() -> None:

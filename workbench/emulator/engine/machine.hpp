@@ -298,6 +298,12 @@ struct alignas(64) Warp {
   int32_t id = 0;
   uint32_t exists = 0, alive = 0;
   bool apart = false;  // its lanes have taken different ways, and not come together for certain since
+  std::array<uint32_t, kLanes> way{};  // of lanes that are apart: those of one way are together
+  uint32_t ways = 0;
+  void take_one_way(uint32_t lanes) {
+    ++ways;
+    for (; lanes; lanes &= lanes - 1) way[static_cast<size_t>(__builtin_ctz(lanes))] = ways;
+  }
   std::vector<Group> groups;
   bool rotate = false;  // a time slice ended: the next run starts with another group, in turn
   int turn = 0;

@@ -160,6 +160,7 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
       warp.set_active(here);
       execute(warp, instruction);
       race_lanes_joined(warp, here);
+      warp.take_one_way(here);
       if (here == warp.alive) warp.apart = false;
       done |= here;
     } else {
@@ -288,7 +289,9 @@ void run_warp(Warp& warp, uint64_t* counts) {
           pc = instruction.target;
           continue;
         }
+        if (!warp.apart) warp.way = {};
         warp.apart = true;
+        warp.take_one_way(lanes);
         if constexpr (Observed)
           if (warp.block->cluster->counters) count_divergence(warp);
         warp.groups.push_back({lanes, instruction.target});

@@ -66,13 +66,17 @@ void vote(Warp& warp, const Instruction& instruction) {
   write_lanes<bool>(warp, instruction.operands[0], [&](int) { return result; });
 }
 
-// After lanes have taken different ways, nothing promises which of them are together again: any may be.
+// After lanes have taken different ways, nothing promises which of these are together again: any may be.
 Flow active_mask(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   constexpr uint32_t kTogetherOdds = 4;
   uint32_t here = lanes;
   Random& random = warp.block->cluster->random;
-  if (warp.apart && (lanes & (lanes - 1)) && random.below(kTogetherOdds))
-    here &= static_cast<uint32_t>(random.next());
+  if (warp.apart && (lanes & (lanes - 1)) && random.below(kTogetherOdds)) {
+    const uint64_t drawn = random.next();
+    for_lanes(lanes, [&](int lane) {
+      if (!(drawn >> warp.way[static_cast<size_t>(lane)] % 64 & 1)) here &= ~(1u << lane);
+    });
+  }
   if (!here) here = lanes;
   warp.set_active(here);
   write_lanes<uint32_t>(warp, instruction.operands[0], [&](int) { return here; });
