@@ -104,6 +104,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     behind = (Path(__file__).parent, Path(triton.__file__).parent)
     if isinstance(call.excinfo.value, LaunchFault | Mismatch):
         shown = call.excinfo.traceback.filter(lambda entry: not any(map(Path(entry.path).is_relative_to, behind)))
+        # pytest cuts its own frames off after this, and follows Python's chain of frames then
+        frames = [entry._rawentry for entry in shown]
+        for frame, following in zip(frames, [*frames[1:], None], strict=True):
+            frame.tb_next = following
         call.excinfo.traceback = shown
 
 
