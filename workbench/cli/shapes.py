@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..emulator.capture import HostFinding
 from ..emulator.findings import Finding
 from ..experiments.base import Outcome
 from ..measure.tuning import Tuning
@@ -290,6 +291,30 @@ class Emulated(EmulatedLaunch):
     seeds: int = 1
 
 
+@dataclass(frozen=True)
+class FullHostFinding(HostFinding):
+    """A finding about the host's code; `text` is the whole finding as it is shown."""
+
+    text: str = ""
+
+
+@dataclass
+class CapturedProgram:
+    """The result of `capture`: launches by kernel, what was found, and why a call or a kernel was not emulated.
+
+    `exit_code` is that of the program, negative where a signal ended it.
+    """
+
+    command: list[str]
+    ok: bool
+    exit_code: int
+    launches: dict[str, int]
+    warp_instructions: int
+    findings: list[FullFinding]
+    host: list[FullHostFinding]
+    refused: list[str]
+
+
 @dataclass
 class Demonstrated:
     """The result of `demo`: the launch of the kernel with the planted fault, that of the mended one, and whether the
@@ -333,6 +358,7 @@ class Diagnosed(Diagnosis):
 RESULTS: dict[str, Any] = {
     "agree": AgreementRun,
     "bench": Run,
+    "capture": CapturedProgram,
     "compare": Compared,
     "diff": Difference,
     "doctor": Diagnosed,
