@@ -234,6 +234,10 @@ LOOKS: dict[str, Plant] = {
         ((" * scale * to_float(w[c])", " * scale"),),
         "9x40,dtype=fp32,out=fp32",
     ),
+    "errors of at most N times what is permitted": product(
+        "some elements are off by a few roundings",
+        (STORE, f"if ((m * 7 + n * 13) % 11 == 0) sum += 2e-5f;\n  {STORE}"),
+    ),
     "off by one factor": product("twice", (STORE, f"sum *= 2;\n  {STORE}")),
     "elements are wrong in, zeros stand in": product(
         "a tile is wrong", (STORE, f"if (m / 16 == 1 && n / 16 == 1) sum += 1.f;\n  {STORE}")

@@ -66,6 +66,10 @@ LOOKS: dict[str, tuple[str, str]] = {
         "The answer is that of one of the operation's negative controls.",
         "Its name says what is wrong.",
     ),
+    "errors of at most N times what is permitted": (
+        "Some errors are a little beyond the bound, and all are small beside the answers.",
+        "Derive the bound from the sums that a right kernel rounds. If it is right, look for a sum in a bad order.",
+    ),
     "off by one factor": (
         "All elements are too large by one factor, or those of each row or column by a factor of that row or column.",
         "For rows, check their sum, mean, maximum or root. For columns, check a weight. For all, look for a scale that "
