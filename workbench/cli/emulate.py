@@ -31,8 +31,9 @@ its value. --then 'reduce --grid 1 --block 256 --arg y --arg z:f32[1]'
 launches another kernel afterwards; y is the array that was named before.
 
 \b
-Types: int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool fp16 fp32 fp64 bf16 e4m3
-  e5m2, in any spelling: f32, float32 and float are fp32, i32 and int are int32
+Types: int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool fp16 fp32 fp64
+  bf16 e4m3 e5m2, in any spelling: f32, float32 and float are fp32, i32 and
+  int are int32
 
 \b
 workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
