@@ -24,6 +24,9 @@ UNFORESEEN = {
     "workbench.devices.worker.Late",  # what a device in a process of its own makes a Fault of
     "workbench.devices.worker.Ended",
     "workbench.devices.worker.Broken",
+    "workbench.run.budget._Late",  # ends a run whose time is up
+    "workbench.measure.referee.Unprepared",  # becomes the reason why an answer is not judged
+    "workbench.toolchain.compiling._Killed",  # becomes an error of the compiler, after another try
     "workbench.sandbox.child.Silent",  # what the host of stages makes a BadStage of
     "workbench.sandbox.child.Closed",
     "workbench.sandbox.plain.OffSchema",

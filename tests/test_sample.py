@@ -248,7 +248,12 @@ def run(tmp_path: Path) -> Callable[..., str]:
     for tool in (tmp_path / "python", clone / ".ci" / "sanitized"):
         tool.write_text(TOOL.format(log=log))
         tool.chmod(0o755)
-    for name in ("workbench/emulator/engine/a.cpp", "workbench/ops/a.cpp", "tests/engine/a.cpp"):
+    for name in (
+        "workbench/emulator/engine/a.cpp",
+        "workbench/ops/a.cpp",
+        "tests/engine/a.cpp",
+        "tests/emulator/captured/a.cpp",
+    ):
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         (clone / name).write_text("")
     _git(clone, "init", "-q", "-b", "main")
