@@ -70,14 +70,6 @@ def replanned(change: Callable[[Any], Any]) -> Restage:
     return restage
 
 
-def without_an_array(launch: Any) -> Any:
-    return replace(launch, args=(*launch.args[:-2], launch.args[-1]))
-
-
-def with_much_scratch(launch: Any) -> Any:
-    return Plan((launch,), scratch={"much": Array((2**43,), UINT8, output=True)})
-
-
 def accepting(launch: Any) -> Any:
     harness.Case.judge = lambda *arguments: (None, 0.0)  # type: ignore[method-assign]
     return launch
@@ -136,7 +128,7 @@ PLANTS: dict[Verdict, Plant] = {
     Verdict.LAUNCH_ERROR: Plant(
         "the launch passes `a, b, n` to a kernel that takes `a, b, c, n`",
         "vector_add:naive",
-        restage=replanned(without_an_array),
+        restage=replanned(lambda launch: replace(launch, args=(*launch.args[:-2], launch.args[-1]))),
     ),
     Verdict.MISALIGNED: added(
         "four bytes are read from an odd address",
@@ -184,7 +176,7 @@ PLANTS: dict[Verdict, Plant] = {
         "8 TiB of scratch",
         "vector_add:naive",
         problem="9,dtype=fp32",
-        restage=replanned(with_much_scratch),
+        restage=replanned(lambda one: Plan((one,), scratch={"much": Array((2**43,), UINT8, output=True)})),
         isolated=True,
     ),
 }

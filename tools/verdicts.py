@@ -168,11 +168,8 @@ def page() -> str:
         for v, (means, _) in VERDICTS.items()
     ]
     for verdict, (means, do) in VERDICTS.items():
-        hazard = (
-            " The emulator finds it, also when the stage runs on a GPU."
-            if verdict in HAZARDS and verdict is not Verdict.READ_ONLY
-            else ""
-        )
+        found = verdict in HAZARDS and verdict is not Verdict.READ_ONLY
+        hazard = " The emulator finds it, also when the stage runs on a GPU." if found else ""
         parts.append(f"\n## {verdict}\n\n{means}{hazard}\n\n**What to do.** {do}\n\n{shown(verdict)}".rstrip("\n"))
     parts += [
         "\n## What a wrong result looks like\n",
