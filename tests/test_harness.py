@@ -9,6 +9,7 @@ import pytest
 from fake_device import FakeDevice
 
 from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices import Fault, open_device
 from workbench.judge import forensics
 from workbench.judge.draw import Turns
@@ -235,6 +236,15 @@ def test_devices_that_give_the_same_bits_agree(stage):
     result = harness.agree(stage, FakeDevice(), FakeDevice(), examples=12)
     assert result.disagreement == ""
     assert result.tiers == {"exact": 12, "bounded": 12}
+
+
+@pytest.mark.parametrize("spec", ["conv2d:padded_channels", "gemm:one_vector"])
+@pytest.mark.parametrize("examples", [1, 10, 50])
+def test_as_many_distinct_problems_are_drawn_as_are_asked_for(spec, examples):
+    (stage,) = registry.select([spec])
+    drawn = harness.drawn(stage, open_device("emulator"), examples=examples, seed=0)
+    assert len(drawn) == len({*drawn}) == examples
+    assert all(stage.supports(problem, open_device("emulator").architecture) is None for problem in drawn)
 
 
 def test_devices_that_differ_are_told_apart_by_one_bit(stage):

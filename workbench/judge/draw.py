@@ -138,10 +138,8 @@ class Problems:
         so_far = _SoFar(self._operation, self._size, self._random_ones, self._seed)
         for problem in self._drawn(found, so_far):
             yield Trial(problem, problem.tiers, False, random=True)
-        missing = 0
         for largest_first, large in so_far.left_out():
             problems = [problem for problem in largest_first if self.supported(problem)]
-            missing += not problems
             if problems and problems[0] not in found:
                 first = problems[0]
                 found[first] = None
@@ -149,20 +147,20 @@ class Problems:
                 yield Trial(first, tiers, False, tuple(problems[1:]))
             if problems and len(found) >= self._examples:
                 return
-        for problem in so_far.with_other_seeds(missing):
+        for problem in so_far.with_other_seeds(self._examples - len(found)):
+            if len(found) >= self._examples:
+                return
             if problem not in found:
                 found[problem] = None
                 yield Trial(problem, problem.tiers, False)
-            if len(found) >= self._examples:
-                return
 
     def _drawn(self, found: dict[Problem, None], so_far: _SoFar) -> list[Problem]:
         """What Hypothesis draws and was not found before, until that or `so_far` has enough."""
         drawn: list[Problem] = []
 
         def test(problem: Any) -> None:
-            so_far.add(problem)
             if problem not in found:
+                so_far.add(problem)
                 found[problem] = None
                 drawn.append(problem)
             if len(found) >= self._examples or so_far.enough:
@@ -257,10 +255,12 @@ class _SoFar:
         yield from others[: self._wanted - len(taken)]
 
     def with_other_seeds(self, missing: int) -> Iterator[Problem]:
-        """In the place of what there is none of: the last problems once more, with the seeds after theirs."""
-        taken = list(self._taken)
-        for problem in taken[len(taken) - missing :]:
-            yield dataclasses.replace(problem, seed=problem.seed + 1)
+        """In the place of what there is none of: the last problems once more, and so on, with the seeds after theirs;
+        without end, unless none was drawn."""
+        last = list(self._taken)[-missing:] if missing else []
+        for later in itertools.count(1) if last else ():
+            for problem in last:
+                yield dataclasses.replace(problem, seed=problem.seed + later)
 
     def _in(self, kind: Distribution, taken: Sequence[Problem], number: int) -> Iterator[Problem]:
         last = taken[-1 - number % len(taken)]
