@@ -130,12 +130,12 @@ def test_no_device_is_one_message(project: pytest.Pytester) -> None:
 
 
 def test_problems_are_drawn_from_the_same_seed_unless_another_one_or_a_random_one_is_asked_for(
-    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WORKBENCH_SEED", raising=False)
     seeds = []
     for options in ((), (), ("--workbench-seed", "7"), ("--workbench-seed", "random")):
-        config = project.parseconfig(*options)
+        config = pytester.parseconfig(*LOAD, *options)  # in this process: `project` would change the registry of all
         seeds.append(pytest_plugin._seed(config))
     assert seeds[:3] == [0, 0, 7] and seeds[3] > 7
 
