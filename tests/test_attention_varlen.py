@@ -182,7 +182,7 @@ def test_a_fault_at_the_end_of_a_sequence_is_found_out(right, broken, verdict):
     ("right", "broken", "verdict"),
     [
         (" && i < mine", "", "out_of_bounds"),
-        ("if (rank == batch - 1)", "if (mine == batch - 1)", "stale"),
+        ("if (rank == batch - 1)", "if (mine == batch - 1)", "mismatch"),
         ("tiles - 1 - place / of_group", "place / of_group / 2", "race"),
     ],
 )

@@ -49,6 +49,7 @@ class Pretender(EmulatedDevice):
     """The emulator under the name of a GPU: what follows a failure there follows here."""
 
     name = "cuda"
+    times = True
 
 
 @pytest.mark.parametrize("key", ["5-no-barrier-after-reads", "10-does-not-compile", "28-input-changed"])
