@@ -165,7 +165,6 @@ class Server:
     launched: Callable[[Launched], None]
     said: Callable[[HostEvent], None]
     arena: Arena = field(default_factory=Arena)
-    program: str = ""
     _modules: list[_Module] = field(default_factory=list)
     _kernels: list[Entry] = field(default_factory=list)
     _counts: Counter[str] = field(default_factory=Counter)
@@ -181,8 +180,7 @@ class Server:
         except MemoryError:
             return _OUT_OF_MEMORY, b""
 
-    def _hello(self, fields: Fields) -> bytes:
-        self.program = fields.text()
+    def _hello(self, _fields: Fields) -> bytes:
         limits = self.options.limits
         found = attributes(limits)
         listed = [number for pair in found.items() for number in pair]
@@ -238,11 +236,9 @@ class Server:
         nbytes, space = fields.numbers(2)
         on_host = _SPACES[space] != "device"
         align = _PAGE if on_host else 256
-        size = -(-nbytes // _PAGE) * _PAGE if on_host else nbytes
         allocation = self.arena.allocate(nbytes, align=align, element_size=1)
         allocation.name = f"{_SPACES[space]} memory of {nbytes} bytes"
         if on_host:
-            self.arena.storage(allocation.address, size)
             allocation.written = None
         return _packed(allocation.address)
 
@@ -287,8 +283,8 @@ class Server:
 
     def _repeats(self, launch: object) -> bool:
         """Whether a launch would do nothing: it has left memory as it was before, and memory is so now."""
-        before = self._after.get(launch) if launch in self._after else None
-        self._after[launch] = now = self.arena.digest() if launch in self._after else b""
+        before = self._after.get(launch)
+        self._after[launch] = now = b"" if before is None else self.arena.digest()
         return bool(now) and now == before
 
     def _executed(self, entry: Entry, shape: _Shape, arguments: list[bytes]) -> tuple[Statistics, bool]:

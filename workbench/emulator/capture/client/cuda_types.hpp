@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "memory.hpp"
+
 namespace workbench::capture {
 
 using Error = int;  // cudaError_t or CUresult: they share their numbers
@@ -48,6 +50,11 @@ struct Memcpy3D {
   PitchedPointer to;
   Extent extent;
   int kind;
+  Box slice(const PitchedPointer& at, const Position& position, size_t z) const {
+    const auto first = reinterpret_cast<uint64_t>(at.pointer) + position.x;
+    return {first + at.pitch * (position.y + at.ysize * (position.z + z)), at.pitch, extent.width,
+            extent.height};
+  }
 };
 struct FunctionAttributes {
   size_t shared, constant, local;

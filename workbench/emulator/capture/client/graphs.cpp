@@ -47,14 +47,11 @@ Error kernel_work(const KernelNodeParameters& wanted, Work* work) {
 }
 
 Work copy_work(const Memcpy3D& wanted) {
-  const auto slice = [wanted](const PitchedPointer& at, const Position& position, size_t z) {
-    return Box{address_of(at.pointer) + position.x + at.pitch * (position.y + at.ysize * (position.z + z)),
-               at.pitch, wanted.extent.width, wanted.extent.height};
-  };
-  return in_stream([wanted, slice](Stream& stream) {
+  return in_stream([wanted](Stream& stream) {
     for (size_t z = 0; z < wanted.extent.depth; z++)
-      copy(stream, {slice(wanted.to, wanted.to_position, z), slice(wanted.from, wanted.from_position, z),
-                    static_cast<Direction>(wanted.kind), "a copy of a graph", false});
+      copy(stream, {wanted.slice(wanted.to, wanted.to_position, z),
+                    wanted.slice(wanted.from, wanted.from_position, z), static_cast<Direction>(wanted.kind),
+                    "a copy of a graph", false});
   });
 }
 
@@ -68,14 +65,6 @@ Work fill_work(const FillParameters& wanted) {
 Work host_work(const HostNodeParameters& wanted) {
   return [wanted](const Moment& moment) {
     waited({{moment.stream, moment.number}}), wanted.function(wanted.data);
-  };
-}
-
-Work child_work(const Graph& child) {
-  const std::shared_ptr<Graph> copy = child.clone();
-  return [copy](const Moment& moment) {
-    for (const Node* node : copy->in_order())
-      if (node->work) node->work(moment);
   };
 }
 
@@ -149,7 +138,7 @@ CUDA_API Error cudaGraphAddEmptyNode(void** node, void* graph, void* const* afte
 }
 CUDA_API Error cudaGraphAddChildGraphNode(void** node, void* graph, void* const* after, size_t count,
                                           void* child) {
-  return add_node(node, graph, after, count, NodeType::child, child_work(*graph_of(child)));
+  return add_node(node, graph, after, count, NodeType::child, graph_of(child)->work());
 }
 CUDA_API Error cudaGraphGetNodes(void* graph, void** nodes, size_t* count) {
   return list(graph_of(graph)->in_order(), nodes, count);

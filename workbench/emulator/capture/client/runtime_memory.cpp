@@ -63,15 +63,10 @@ Error fill_box(const Box& to, int value, const void* stream, const char* functio
 
 Error copy_3d(const Memcpy3D& wanted, const void* stream, bool waits) {
   if (wanted.from_array != nullptr || wanted.to_array != nullptr) return refuse("cudaMemcpy3D with an array");
-  const auto slice = [&](const PitchedPointer& at, const Position& position, size_t z) {
-    const uint64_t first =
-        address_of(at.pointer) + position.x + at.pitch * (position.y + at.ysize * (position.z + z));
-    return Box{first, at.pitch, wanted.extent.width, wanted.extent.height};
-  };
   for (size_t z = 0; z < wanted.extent.depth; z++)
-    if (const Error error =
-            copy_box(slice(wanted.to, wanted.to_position, z), slice(wanted.from, wanted.from_position, z),
-                     wanted.kind, stream, waits, "cudaMemcpy3D"))
+    if (const Error error = copy_box(wanted.slice(wanted.to, wanted.to_position, z),
+                                     wanted.slice(wanted.from, wanted.from_position, z), wanted.kind, stream,
+                                     waits, "cudaMemcpy3D"))
       return error;
   return kSuccess;
 }

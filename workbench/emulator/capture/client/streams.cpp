@@ -74,6 +74,14 @@ std::unique_ptr<Graph> Graph::clone(std::map<const Node*, Node*>* copies) const 
   return copy;
 }
 
+Work Graph::work() const {
+  const std::shared_ptr<Graph> copy = clone();
+  return [copy](const Moment& moment) {
+    for (const Node* node : copy->in_order())
+      if (node->work) node->work(moment);
+  };
+}
+
 Stream* stream_of(const void* handle) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   const auto value = reinterpret_cast<uint64_t>(handle);
@@ -139,11 +147,7 @@ void wait(Stream& stream, const Event& event) {
 
 void launch(Stream& stream, const Graph& graph) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
-  const std::shared_ptr<Graph> copy = graph.clone();
-  submit(stream, NodeType::child, [copy](const Moment& moment) {
-    for (const Node* node : copy->in_order())
-      if (node->work) node->work(moment);
-  });
+  submit(stream, NodeType::child, graph.work());
 }
 
 void synchronize(const Stream& stream) {

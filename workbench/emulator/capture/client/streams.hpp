@@ -50,6 +50,8 @@ struct Graph {
   std::vector<Node*> in_order() const;
   // The same nodes again; `copies` has them by the nodes that they are copies of.
   std::unique_ptr<Graph> clone(std::map<const Node*, Node*>* copies = nullptr) const;
+  // All of its nodes, one after the other, as they are now.
+  Work work() const;
 };
 
 struct Event {
