@@ -17,7 +17,7 @@ from workbench.harness import Case
 from workbench.kernels.attention import ATTENTION, AttentionProblem, Layout
 from workbench.kernels.attention.decode import splits_of
 from workbench.kernels.attention.problem import Kind
-from workbench.kernels.shared.tensor_cores import tensor_core_product
+from workbench.kernels.shared import tensor_core_product
 from workbench.model.dtypes import BF16
 
 PROBLEMS = [

@@ -22,7 +22,7 @@ from .rows import groups, launches
 from .rows.baselines import beside
 from .rows.norms import THREADS
 from .rows.problem import FLOATS, VALUES, RowProblem, row_problems
-from .shared.arguments import check_arrays, common_dtype, contiguous, rows_of
+from .shared import check_arrays, common_dtype, contiguous, rows_of
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ..model.operation import Operation
 from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier
 from .gemm import GROUPS, drawn_extents, tile_launch
-from .shared.arguments import check_arrays, contiguous, row_stride
+from .shared import check_arrays, contiguous, row_stride
 
 RUN = 128
 """Terms that stages let the tensor cores add up at most."""

@@ -16,7 +16,7 @@ from ..model.problem import Cost, Size
 from .rows import groups, norms, prefetch
 from .rows.baselines import beside, beside_liger
 from .rows.problem import HELD_BY_BLOCK, SUITE, draw_rows, row_problems
-from .shared.arguments import common_dtype, matrix, row, rows_of
+from .shared import common_dtype, matrix, row, rows_of
 
 
 @dataclass(frozen=True)

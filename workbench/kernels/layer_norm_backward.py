@@ -17,7 +17,7 @@ from ..model.problem import Size
 from .rows import gradients, groups, norms
 from .rows.baselines import autograd_of, beside, beside_autograd, beside_liger
 from .rows.problem import row_problems
-from .shared.arguments import common_dtype, matrix, row, rows_of
+from .shared import common_dtype, matrix, row, rows_of
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from .rows.baselines import beside
 from .rows.launches import WARP
 from .rows.norms import THREADS
 from .rows.problem import FLOATS, VALUES, RowProblem, row_problems
-from .shared.arguments import common_dtype, rows_of
+from .shared import common_dtype, rows_of
 
 
 @dataclass(frozen=True)

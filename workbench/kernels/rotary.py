@@ -21,7 +21,7 @@ from .rows import groups
 from .rows.baselines import beside, beside_liger
 from .rows.norms import THREADS
 from .rows.problem import FLOATS
-from .shared.arguments import common_dtype, head_strides, row_of_rows
+from .shared import common_dtype, head_strides, row_of_rows
 
 BASE = 10_000.0
 """Of the angles: position / BASE^(2 i / dim)."""

@@ -21,7 +21,7 @@ from .rows import groups, launches
 from .rows.baselines import beside
 from .rows.norms import THREADS
 from .rows.problem import FLOATS, RowProblem, row_problems
-from .shared.arguments import common_dtype, matrix, rows_of
+from .shared import common_dtype, matrix, rows_of
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from .rows import groups, launches, norms, prefetch
 from .rows.baselines import beside, beside_liger
 from .rows.launches import WARP
 from .rows.problem import FLOATS, HELD_BY_CLUSTER, SUITE, VALUES, RowProblem, row_problems
-from .shared.arguments import common_dtype, matrix, rows_of
+from .shared import common_dtype, matrix, rows_of
 
 FAR = 1024
 """How far below the maximum of a row the other logits of the exact tier are: their exponentials are 0 in fp32."""

@@ -18,7 +18,7 @@ from ..model.problem import Cost, Size
 from .rows import groups
 from .rows.baselines import beside
 from .rows.problem import FLOATS, RowProblem, row_problems
-from .shared.arguments import common_dtype, rows_of
+from .shared import common_dtype, rows_of
 
 
 @dataclass(frozen=True)

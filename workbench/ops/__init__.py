@@ -16,13 +16,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..kernels.attention.ops import attention
-from ..kernels.attention_backward.ops import attention_backward
-from ..kernels.attention_varlen.ops import attention_varlen
-from ..kernels.conv2d.ops import conv2d
+from ..kernels.attention.operation import attention
+from ..kernels.attention_backward.operation import attention_backward
+from ..kernels.attention_varlen.operation import attention_varlen
+from ..kernels.conv2d.operation import conv2d
 from ..kernels.cross_entropy import cross_entropy
-from ..kernels.fft_conv.ops import fft_conv
-from ..kernels.gemm.ops import gemm
+from ..kernels.fft_conv.operation import fft_conv
+from ..kernels.gemm.operation import gemm
 from ..kernels.gemm_fp8 import gemm_fp8
 from ..kernels.layer_norm import layer_norm
 from ..kernels.layer_norm_backward import layer_norm_backward
@@ -35,7 +35,7 @@ from ..kernels.rotary import rotary
 from ..kernels.scan import scan
 from ..kernels.softmax import softmax
 from ..kernels.softmax_backward import softmax_backward
-from ..kernels.ssd.ops import ssd
+from ..kernels.ssd.operation import ssd
 from ..kernels.transpose import transpose
 from ..kernels.vector_add import vector_add
 from ..model import calls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..kernels.fft_conv.ops import check_filter
+from ..kernels.fft_conv.operation import check_filter
 from ..kernels.fft_conv.problem import period_of, roots, spectrum
 from .dispatch import kind_of
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import reference
 from ...model.arrays import Arrays
-from ..shared.controls import noticeable
+from ..shared import noticeable
 
 Values = np.ndarray[Any, Any]
 Solver = Callable[[Values, Values, Values, Values, float], tuple[Values, Values]]

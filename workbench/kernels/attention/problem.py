@@ -19,8 +19,7 @@ from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import LEAST_ELEMENTS, Part
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
-from ..shared.group_sizes import group_sizes
-from ..shared.tensor_cores import tensor_core_product
+from ..shared import group_sizes, tensor_core_product
 from .controls import LOG2_E, Solver, Values, controls
 
 

@@ -12,7 +12,7 @@ from ... import reference
 from ...model.arrays import Arrays
 from ..attention import controls as forward
 from ..attention.controls import KEY_TILE, Solver, Values
-from ..shared.controls import noticeable
+from ..shared import noticeable
 
 Part = tuple[slice, slice, bool]
 """Rows, keys and mask of a sequence: where they lie in the packed arrays, and whether the mask is causal."""

@@ -17,7 +17,7 @@ from ...model.dtypes import FP32, INT32, dtype_of
 from ...model.problem import Cost, Invariant, Size, Tier, draw_values, extents
 from ..attention.controls import Solver, Values
 from ..attention.problem import DIMS, KEY_TILES, AttentionProblem, GroupedHeads, Kind, Layout, of_kind
-from ..shared.group_sizes import group_sizes
+from ..shared import group_sizes
 from .controls import Part, controls
 from .invariants import invariants
 

@@ -1,4 +1,4 @@
-"""The operation conv2d, and what the declarations of its stages share."""
+"""The operation conv2d: preferred stages, its call, its baselines, and what its stages share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,96 @@ from typing import Any
 
 import numpy as np
 
-from ...model.dtypes import dtype_of
+from ...model.calls import Call
+from ...model.dtypes import FP32, dtype_of
+from ...model.launch import ceil_div
 from ...model.operation import Operation
-from ...model.problem import Size
-from .fastest import fastest
+from ...model.problem import ProblemError, Size
+from ..shared import REMEDY, common_dtype
+from .estimate import (
+    BLOCK_K,
+    copied_cycles,
+    cycles,
+    fitted,
+    fitted_flexibly,
+    fitted_to_copies,
+    fitted_to_one,
+    fitted_to_shares,
+    flexible_cycles,
+    im2col_cycles,
+    k_tiles_of_taps,
+    padding_cycles,
+    shared_cycles,
+    tile_cycles,
+)
+from .padding import no_eights, padded
 from .problem import SUITE, Activation, Conv2dProblem, Layout, problems
+
+FEW, MANY = 4, 132
+"""Below so many channels, and from so many tiles on, a thread gathers a window: for 3 channels 1.6 of cuDNN's speed."""
+
+FEWEST_FILTERS, FEW_FILTERS, LONG, FULL = 16, 32, 24, 32
+"""Up to so many filters, or, where sums have so many k-tiles, up to so many, and above so many channels, the pixels of
+overlapping windows are copied once for all taps."""
+
+MANY_PIXELS = 8192
+"""From so many on each multiprocessor has several warps that each multiply more than 64 filters."""
+
+FLEXIBLE_MARGIN = 1.1
+"""By how much the estimate of tiles of any width is to be less than those of the others that TMA loads. Of 53 layers on
+an H200 these were then preferred for 22, and 1.11 times as fast as the best of the others, 0.92 times at worst."""
+
+RECTANGLE, FILLED = (8, 16), 0.6
+"""Rows and columns of outputs that are copied for at once, and how much of these rectangles is to lie in the image."""
+
+MARGIN = 1.7
+"""By how much the estimate of copies by threads is less than what they take, where that of TMA is not (H200)."""
+
+
+def fastest(p: Conv2dProblem) -> tuple[str, ...]:
+    """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
+    single = cycles(p, *fitted_to_one(p), overlapped=True)
+    # of one tap memory decides, not products: larger tiles read less (0.98 to 1.05 of ping_pong over ten such layers)
+    several = p.taps_y * p.taps_x > 1 and single < cycles(p, *fitted(p))
+    wgmma = ("ping_pong", "im2col_tma") if several else ("im2col_tma", "ping_pong")
+    copied = copied_cycles(p, *fitted_to_copies(p))
+    ranked: dict[tuple[str, ...], float] = {("narrow_copies",): MARGIN * copied}
+    if no_eights(p):  # channels that are copied to whole k-tiles took longer: 0.76 of cuDNN over twelve layers
+        ranked[wgmma] = im2col_cycles(p)
+        height, width, shares = fitted_to_shares(p)
+        if shares > 1:
+            ranked["split_k",] = shared_cycles(p, height, width, shares)
+        ranked["flexible_tiles",] = FLEXIBLE_MARGIN * flexible_cycles(p, *fitted_flexibly(p))
+    else:
+        wide, whole = padded(p), padded(p, BLOCK_K)
+        by_copies = MARGIN * copied_cycles(wide, *fitted_to_copies(wide))
+        by_tma = tile_cycles(whole, *fitted_to_one(whole), overlapped=True)
+        ranked["padded_channels",] = by_copies + padding_cycles(p, wide)
+        ranked["padded_im2col",] = by_tma + padding_cycles(p, whole)
+    names = sorted(ranked, key=lambda names: ranked[names])
+    ranking = (name for several in names for name in several)
+    alone = ("depthwise_tma", "depthwise")
+    return (*alone, *_special(p), *ranking, "tensor_core", "few_channels", "smem_tiling")
+
+
+def _special(p: Conv2dProblem) -> tuple[str, ...]:
+    """Stages that are preferred to those that an estimate ranks, where they take the problem."""
+    if p.channels < FEW and p.tiles(128, 64) >= MANY:
+        return ("few_channels",)
+    most = FEW_FILTERS if k_tiles_of_taps(p) >= LONG else FEWEST_FILTERS
+    if p.filters <= most and p.channels > FULL:
+        return ("pointwise", "halo") if _filled(p) >= FILLED else ("pointwise",)
+    # boxes of TMA would not be full: 1.05 to 4 times the speed of im2col_tma (H100)
+    if (p.channels % BLOCK_K or p.filters % BLOCK_K) and (p.filters <= BLOCK_K or p.pixels >= MANY_PIXELS):
+        return ("pointwise",)
+    return ()
+
+
+def _filled(p: Conv2dProblem) -> float:
+    """How much of the rectangles of outputs lies in the image."""
+    rows, columns = (ceil_div(n, side) * side for n, side in zip((p.rows, p.columns), RECTANGLE, strict=True))
+    return p.rows * p.columns / (rows * columns)
+
 
 CONV2D = Operation(
     name="conv2d",
@@ -101,3 +186,201 @@ def channels_last(p: Conv2dProblem) -> str | None:
 def first_refusal(*asked: Callable[[Conv2dProblem], str | None]) -> Callable[[Conv2dProblem], str | None]:
     """What the first of several reasons is that is none of None."""
     return lambda p: next(filter(None, (why(p) for why in asked)), None)
+
+
+# ---------------------------------------------------------------------------------------------- as a function on arrays
+
+
+Pair = int | tuple[int, int]
+
+
+@CONV2D.function
+def conv2d(
+    x: Any,
+    f: Any,
+    bias: Any = None,
+    *,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    activation: str = "none",
+    layout: str = "nhwc",
+) -> Call:
+    """Convolution of images with filters as neural networks have it, plus bias, through an activation. x: (images,
+    height, width, channels); f: (filters, taps_y, taps_x, channels / groups); bias: (filters,) or None; or x: (images,
+    channels, height, width) and f: (filters, channels / groups, taps_y, taps_x) with `layout` nchw. Contiguous
+    arrays of the same type: bfloat16, float16 or float32. `stride`, `padding` (zeros on every side) and `dilation` are
+    one number, or those of y and x; `groups` divides channels and filters, whose n-th parts belong together;
+    `activation` is none, relu or gelu (with the error function).
+
+    Returns y of the same type and layout: (images, rows, columns, filters), with rows = (height + 2 padding - dilation
+    (taps_y - 1) - 1) // stride + 1. Raises TypeError and ValueError like `gemm`.
+    """
+    problem = _problem(x, f, bias, stride, padding, dilation, groups, activation, layout)
+    channels_first = problem.layout is Layout.NCHW
+
+    def finish(found: dict[str, Any]) -> Any:
+        return found["y"].transpose(0, 3, 1, 2) if channels_first else found["y"]
+
+    given = {"x": x, "f": f}
+    if channels_first:  # in the order of the problem's dimensions: no element moves
+        given = {name: array.transpose(0, 2, 3, 1) for name, array in given.items()}
+    return Call(problem, given if bias is None else {**given, "bias": bias}, finish)
+
+
+def _pair(name: str, given: Pair) -> tuple[int, int]:
+    both = (given, given) if isinstance(given, int) else tuple(given)
+    if len(both) != 2:
+        raise ValueError(f"conv2d: {name} is {given}; it has to be a number, or two, of y and x")
+    return both
+
+
+def _problem(
+    x: Any,
+    f: Any,
+    bias: Any,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+    activation: str,
+    layout: str,
+) -> Conv2dProblem:
+    """Raises TypeError and ValueError for arrays that are none of a problem."""
+    given = {"x": x, "f": f} if bias is None else {"x": x, "f": f, "bias": bias}
+    dtype = common_dtype("conv2d", **given)
+    for name, array in given.items():
+        if array.ndim != (1 if name == "bias" else 4) or 0 in array.shape:
+            wanted = "one dimension" if name == "bias" else "four dimensions, none empty"
+            raise ValueError(f"conv2d: {name} has shape {array.shape}; it has to have {wanted}")
+        if not array.contiguous:
+            raise ValueError(f"conv2d: {name} has strides {array.strides} bytes; it has to be contiguous: {REMEDY}")
+    if layout not in tuple(Layout):
+        raise ValueError(f"conv2d: layout is {layout!r}; it has to be nhwc or nchw")
+    if activation not in tuple(Activation):
+        raise ValueError(f"conv2d: activation is {activation!r}; it has to be none, relu or gelu")
+    order = (0, 1, 2, 3) if layout == Layout.NHWC else (0, 2, 3, 1)
+    images, height, width, channels = (x.shape[i] for i in order)
+    filters, taps_y, taps_x, own = (f.shape[i] for i in order)
+    if groups < 1 or channels % groups or filters % groups or own != channels // groups:
+        raise ValueError(
+            f"conv2d: x has {channels} channels and f {filters} filters of {own}; groups is {groups}, which has to "
+            "divide both, and a filter has to have the channels of one group"
+        )
+    if bias is not None and bias.shape != (filters,):
+        raise ValueError(f"conv2d: bias has shape {bias.shape}; for {filters} filters it has to be ({filters},)")
+    pairs = {"stride": stride, "pad": padding, "dilation": dilation}
+    along: dict[str, Any] = {}
+    for name, value in pairs.items():
+        along[f"{name}_y"], along[f"{name}_x"] = _pair("padding" if name == "pad" else name, value)
+    try:
+        return Conv2dProblem(
+            images=images,
+            height=height,
+            width=width,
+            channels=own,
+            filters=filters // groups,
+            taps_y=taps_y,
+            taps_x=taps_x,
+            groups=groups,
+            bias=bias is not None,
+            activation=Activation(activation),
+            layout=Layout(layout),
+            dtype=dtype.name,
+            **along,
+        )
+    except ProblemError as error:
+        raise ValueError(f"conv2d: {error}") from None
+
+
+# --------------------------------------------------------------------------------- what the stages are measured against
+
+
+def _cudnn_version() -> str | None:
+    import torch
+
+    number = torch.backends.cudnn.version()
+    return None if number is None else str(number)
+
+
+def _named(array: Any) -> Any:
+    """In the order of names that PyTorch has, images or filters, channels, rows, columns: no element moves."""
+    return array.permute(0, 3, 1, 2)
+
+
+def _windows(p: Conv2dProblem) -> dict[str, Any]:
+    return {
+        "stride": (p.stride_y, p.stride_x),
+        "padding": (p.pad_y, p.pad_x),
+        "dilation": (p.dilation_y, p.dilation_x),
+        "groups": p.groups,
+    }
+
+
+def _activated(p: Conv2dProblem, y: Any) -> Any:
+    import torch
+
+    if p.activation is Activation.RELU:
+        return torch.relu_(y)
+    return torch.nn.functional.gelu(y) if p.activation is Activation.GELU else y
+
+
+def _rounds_between(p: Conv2dProblem) -> str | None:
+    """Why the answer is not that of a sum that is rounded once, or None where it is."""
+    if p.dtype == FP32.name:
+        return None
+    if p.activation is Activation.GELU:
+        return f"its sum is rounded to {p.dtype} before it goes through GELU"
+    return f"its sum is rounded to {p.dtype} before the bias is added" if p.bias else None
+
+
+def _cudnn_refuses(p: Conv2dProblem) -> str | None:
+    return None if p.bias and p.activation is Activation.RELU else _rounds_between(p)
+
+
+@CONV2D.baseline("cuDNN", requires="torch", vendor=True, version=_cudnn_version, refuses=_cudnn_refuses)
+def cudnn(p: Conv2dProblem, x: Any, f: Any, y: Any, **more: Any) -> None:
+    """cuDNN's convolution, of its algorithms the one that is fastest when all are tried. Bias and ReLU are in it where
+    there are both, else they follow."""
+    import torch
+
+    bias, windows = more.get("bias"), _windows(p)
+    given, to = (_named(x), _named(f)), _named(y)
+    if bias is not None and p.activation is Activation.RELU:
+        order = [windows[name] for name in ("stride", "padding", "dilation", "groups")]
+        before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+        try:
+            to.copy_(torch.ops.aten.cudnn_convolution_relu(*given, bias, *order))
+        finally:
+            torch.backends.cudnn.benchmark = before
+        return
+    how = {"benchmark": True, "deterministic": False, "allow_tf32": False}
+    torch.ops.aten.cudnn_convolution.out(*given, **windows, **how, out=to)
+    if bias is not None:
+        y.add_(bias)
+    if p.activation is not Activation.NONE:
+        y.copy_(_activated(p, y))
+
+
+def _convolved(p: Conv2dProblem, x: Any, f: Any, **more: Any) -> Any:
+    import torch
+
+    z = torch.nn.functional.conv2d(_named(x), _named(f), more.get("bias"), **_windows(p))
+    return _activated(p, z).permute(0, 2, 3, 1)
+
+
+CONV2D.baseline("PyTorch", requires="torch", refuses=_rounds_between)(_convolved)
+CONV2D.baseline("torch.compile", requires="torch", compiled=True, refuses=_rounds_between)(_convolved)
+
+
+@CONV2D.baseline("Triton", requires=("torch", "triton"), prepares=True)
+def triton(p: Conv2dProblem, x: Any, f: Any, y: Any, **more: Any) -> Callable[[], object]:
+    from ._triton import work
+
+    return work(p, x, f, more.get("bias"), y)
+
+
+@CONV2D.baseline("NumPy", requires="numpy")
+def numpy(p: Conv2dProblem, x: Any, f: Any, **more: Any) -> Any:
+    return p.solved(x, f, more.get("bias"))

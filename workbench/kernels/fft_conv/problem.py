@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from hypothesis import strategies as st
@@ -18,8 +18,7 @@ from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
-from ..shared.invariants import scales
-from .controls import controls
+from ..shared import noticeable, scales
 
 Values = np.ndarray[Any, Any]
 
@@ -280,3 +279,45 @@ SUITE = tuple(
     for causal in (False, True)
     for length in (1024, 4096, 16384)
 )
+
+
+# ---------------------------------------------------------------------------------------------------- negative controls
+
+
+class Solved(Protocol):
+    """What is asked of a problem."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def period(self) -> int: ...
+
+
+def controls(p: Solved, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    """What broken kernels answer to a problem, by what is wrong with them."""
+    u, k, y = inputs["u"], inputs["k"], expected["y"]
+    mirrored = np.roll(k[:, ::-1], 1, axis=-1)
+    wrong = {
+        "mirrored filter": reference.fft_conv(u, mirrored, causal=p.causal),
+        "filter one place late": reference.fft_conv(u, np.roll(k, 1, axis=-1), causal=p.causal),
+        "wrapped around" if p.causal else "not wrapped around": reference.fft_conv(u, k, causal=not p.causal),
+        "not divided by the period": y * p.period,
+        "spectrum of real parts": reference.fft_conv(u, (k + mirrored) / 2, causal=False),
+        "squared filter": reference.fft_conv(y, k, causal=p.causal),
+        "second half missing": np.where(np.arange(y.shape[-1]) < y.shape[-1] // 2, y, 0),
+    }
+    if p.channels > 1:
+        wrong["filter of another channel"] = reference.fft_conv(u, np.roll(k, 1, axis=0), causal=p.causal)
+    if p.batch > 1:
+        even = p.batch // 2 * 2
+        exchanged = y.copy()
+        exchanged[:even] = y[:even].reshape(-1, 2, *y.shape[1:])[:, ::-1].reshape(exchanged[:even].shape)
+        wrong["real and imaginary part exchanged"] = exchanged
+        added = y.copy()
+        added[0:even:2] += 0.25 * y[1:even:2]
+        wrong["imaginary part in the real one"] = added
+    return {name: {"y": value} for name, value in wrong.items() if noticeable({"y": value}, expected, {"y": 0.1})}

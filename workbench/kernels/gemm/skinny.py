@@ -9,7 +9,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Argument, Launch, Plan, ceil_div
-from .few import MOST_IN_CLUSTER, MOST_ROWS, Few, at_once, line_groups, sharing, vectors_of
+from .fastest import MOST_IN_CLUSTER, MOST_ROWS, Few, at_once, line_groups, sharing, vectors_of
 from .operation import GEMM, left_for_the_last
 from .problem import GemmProblem
 

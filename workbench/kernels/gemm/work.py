@@ -10,8 +10,7 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.machine import machine
 from . import tiling
-from .fastest import NARROW, STREAMED_N, mostly_outside
-from .few import Few, at_once, line_groups, resident, sharing, vectors_of
+from .fastest import NARROW, STREAMED_N, Few, at_once, line_groups, mostly_outside, resident, sharing, vectors_of
 from .problem import GemmProblem, tensor_maps
 
 MOST_RESIDENT = 8

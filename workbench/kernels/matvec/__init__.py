@@ -14,8 +14,7 @@ from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
 from ..rows import groups
-from ..shared.arguments import common_dtype, contiguous, output_dtype, row_stride
-from ..shared.libraries import multiprocessors, one_type, preferred_blas
+from ..shared import common_dtype, contiguous, multiprocessors, one_type, output_dtype, preferred_blas, row_stride
 from .problem import MatvecProblem, problems
 
 SHORT, SHORT_OF_FEW, ONE_LOAD, LONG = 512, 256, 2048, 256 * 1024

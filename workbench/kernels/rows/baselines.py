@@ -7,7 +7,7 @@ from typing import Any
 
 from ...model.operation import Operation
 from ...model.problem import Problem
-from ..shared.libraries import copy_as_long, one_type
+from ..shared import copy_as_long, one_type
 
 
 def beside(

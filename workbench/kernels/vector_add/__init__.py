@@ -17,8 +17,7 @@ from ...model.launch import Launch, ceil_div
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
-from ..shared.arguments import common_dtype, contiguous
-from ..shared.libraries import copy_as_long
+from ..shared import common_dtype, contiguous, copy_as_long
 
 
 @dataclass(frozen=True)

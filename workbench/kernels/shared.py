@@ -1,14 +1,18 @@
-"""Checks of the arrays that an operation is called with. Messages name the function and the array."""
+"""What operations share: checks of arrays, and what models, controls, invariants and baselines have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
-from ...model.array_specs import ArraySpec
-from ...model.dtypes import FLOATS, DType, from_numpy
+from ..model.array_specs import ArraySpec
+from ..model.arrays import Arrays
+from ..model.dtypes import FLOATS, DType, from_numpy
+from ..model.problem import Problem
 
 REMEDY = "use ascontiguousarray, or contiguous() of torch"
 
@@ -129,3 +133,112 @@ def head_strides(function: str, name: str, array: ArraySpec) -> tuple[int, int]:
             f"order of the dimensions, batches without a gap: {REMEDY}, or the other layout"
         )
     return int(row // item), int(middle // item)
+
+
+LARGE = (8, 12, 16)
+"""As models have them: more heads than four, and more than half a tile of a tensor core has rows."""
+
+
+def group_sizes(most: int) -> st.SearchStrategy[int]:
+    """One to four, and in some problems as many as models have, if `most` allows it."""
+    few, many = st.integers(1, min(4, most)), [size for size in LARGE if size <= most]
+    return st.one_of(few, few, st.sampled_from(many)) if many else few
+
+
+def noticeable(answer: Arrays, expected: Arrays, least: Mapping[str, float]) -> bool:
+    """Whether an answer differs by more than rounding may: in one output by more than `least` of its largest element.
+
+    Answers of broken kernels need not: of large logits the key that is left out may weigh 1e-6.
+    """
+    for name, part in least.items():
+        got, right = answer[name], expected[name]
+        finite = np.isfinite(right)
+        if not np.array_equal(np.isfinite(got), finite):
+            return True
+        size = np.abs(right[finite]).max(initial=0.0) or 1.0
+        if (np.abs(got[finite] - right[finite]) > part * size).any():
+            return True
+    return False
+
+
+UNDERFLOW = float(np.finfo(np.float32).smallest_normal)
+SHIFTED = 2.0**24
+"""A number in fp32 that is so many times another one does not change where that is added."""
+SPACING = 2.0**-7
+"""Of neighbours in bf16, which outputs are rounded to at most, relative to them."""
+
+
+def scales(first: Arrays, other: Arrays, factor: float, terms: int = 1) -> bool:
+    """Whether every element of `other` is `factor` times that of `first`, for kernels that are linear in their inputs.
+
+    A power of two changes no rounding, so this is exact; only sums and products that are subnormal in fp32, or
+    flushed to zero, may differ, by less than the smallest normal number for each of the `terms` that are added up.
+    Where a result is so small that this changes it, it may then be rounded to a neighbour.
+    """
+    for name, values in first.items():
+        wanted = factor * values
+        away = np.abs(np.subtract(wanted, other[name], out=np.zeros_like(wanted), where=wanted != other[name]))
+        size, lost = np.abs(wanted), UNDERFLOW * terms
+        if not (away < lost + np.where(size < SHIFTED * lost, SPACING * size, 0.0)).all():
+            return False
+    return True
+
+
+Values = np.ndarray[Any, Any]
+
+
+def tensor_core_product(a: Values, b: Values, depth: int, backwards: bool = False) -> Values:
+    """a @ b in fp32 as tensor cores add up: `depth` terms at once, and what is added to them truncated, not rounded.
+
+    Of the 24 bits of a sum the last is dropped for what is lost where terms are aligned to the largest. a: (..., m, k),
+    b: (..., k, n) fp32; returns (..., m, n). Source: Fasi et al., Numerical behavior of NVIDIA tensor cores, 2021.
+    """
+    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    total = np.zeros((*leading, a.shape[-2], b.shape[-1]), np.float32)
+    starts = range(0, b.shape[-2], depth)
+    for first in reversed(starts) if backwards else starts:
+        total += a[..., first : first + depth] @ b[..., first : first + depth, :]
+        truncate(total)
+    return total
+
+
+def truncate(total: Values) -> None:
+    """Drop the last bit of fp32 numbers, in place."""
+    total.view(np.uint32)[...] &= np.uint32(0xFFFFFFFE)
+
+
+def one_type(problem: Problem) -> str | None:
+    """The refusal of a library whose call has one type for inputs and output."""
+    types = dict.fromkeys(str(array.dtype) for array in problem.arrays().values() if array.dtype.is_float)
+    return None if len(types) == 1 else f"its call has one type for inputs and output, not {' and '.join(types)}"
+
+
+@contextmanager
+def preferred_blas(library: str) -> Iterator[None]:
+    """PyTorch calls this library for matrix products, `cublaslt`; by default it takes cuBLAS."""
+    import torch
+
+    before = torch.backends.cuda.preferred_blas_library()
+    torch.backends.cuda.preferred_blas_library(library)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.preferred_blas_library(before)
+
+
+def multiprocessors() -> int:
+    """Of the current GPU, by PyTorch."""
+    import torch
+
+    return int(torch.cuda.get_device_properties(0).multi_processor_count)
+
+
+def copy_as_long(problem: Problem) -> Callable[[], None]:
+    """What copies as many bytes (read plus written) as the problem has to move, device to device."""
+    import cupy
+
+    half = problem.cost.bytes // 2
+    source, target = cupy.empty(half, cupy.uint8), cupy.empty(half, cupy.uint8)
+    run: Any = lambda: target.data.copy_from_device_async(source.data, half)  # noqa: E731
+    made: Callable[[], None] = run
+    return made
