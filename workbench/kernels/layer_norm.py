@@ -9,13 +9,11 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays, element_bytes
+from ..model.arrays import Array, Arrays
 from ..model.calls import Call, Gradient
-from ..model.operation import Operation
-from ..model.problem import Cost, Size
-from .rows import groups, norms, prefetch
+from .rows import groups, ladder, norms, prefetch
 from .rows.baselines import beside, beside_liger
-from .rows.problem import HELD_BY_BLOCK, SUITE, draw_rows, row_problems
+from .rows.problem import HELD_BY_BLOCK, draw_rows
 from .shared import common_dtype, matrix, row, rows_of
 
 
@@ -23,6 +21,7 @@ from .shared import common_dtype, matrix, row, rows_of
 class LayerNormProblem(norms.NormProblem):
     """x, y: (rows, columns); w, b: (columns,)."""
 
+    operations: ClassVar[int] = 7
     most_narrow: ClassVar[int] = HELD_BY_BLOCK
 
     def arrays(self) -> dict[str, Array]:
@@ -62,10 +61,6 @@ class LayerNormProblem(norms.NormProblem):
                 wrong["E[x^2] - E[x]^2 in half"] = (x - x.mean(axis=1, keepdims=True)) * scale * w + b
         return {name: {"y": value} for name, value in wrong.items()}
 
-    @property
-    def cost(self) -> Cost:
-        return Cost(7 * self.rows * self.columns, element_bytes(self.arrays().values()))
-
 
 def _variance_in_half(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The variance of rows by the difference of two means that are rounded to fp16."""
@@ -83,31 +78,22 @@ def fastest(p: LayerNormProblem) -> tuple[str, ...]:
     return (*(("prefetch",) if fetched else ()), *norms.fastest_of_more(p))
 
 
-LAYER_NORM = Operation(
-    name="layer_norm",
-    summary="rows of mean 0 and variance 1, times weights, plus a bias",
-    problem=LayerNormProblem,
-    problems=row_problems(LayerNormProblem, eps=norms.EPSILONS),
-    suite=tuple(
-        LayerNormProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
-        for dtype in ("bf16", "fp32")
-        for rows, columns in SUITE
-    ),
-    defines=groups.defines,
-    emulator_size=Size(extent=6000, work=20_000),
-    cuda_size=Size(extent=200_000, work=4_000_000),
-    metric="GB/s",
-    fastest=fastest,
+LAYER_NORM = ladder.row_operation(
+    LayerNormProblem,
+    "layer_norm",
+    "rows of mean 0 and variance 1, times weights, plus a bias",
+    fastest,
+    eps=norms.EPSILONS,
 )
 
-norms.declare_first(LAYER_NORM, ("x", "w", "b", "y"))
-norms.declare_held(LAYER_NORM, ("x", "w", "b", "y"))
-FEW_PARTS = {**norms.SPLIT, "TARGET": 1056}
+ladder.declare_first(LAYER_NORM, "x", "w", "b", "y")
+ladder.declare_held(LAYER_NORM, "x", "w", "b", "y")
+FEW_PARTS = {**ladder.SPLIT, "TARGET": 1056}
 """Each block of the second kernel combines the moments of all parts: 16x1048576 takes 41 us so, and 46 with four times
 as many (bf16, H200)."""
 
-norms.declare_split(LAYER_NORM, ("x",), ("x", "w", "b"), 4, parameters=FEW_PARTS)
-prefetch.declare(LAYER_NORM, "layer_norm/07_prefetch.cu", lambda p: ("x", "w", "b", "y", *p.scalars()))
+ladder.declare_split(LAYER_NORM, ("x",), ("x", "w", "b"), 4, parameters=FEW_PARTS)
+prefetch.declare(LAYER_NORM, "x", "w", "b", "y")
 
 
 # ---------------------------------------------------------------------------------------------- as a function on arrays

@@ -12,11 +12,8 @@ from .. import reference
 from ..judge import bounds
 from ..model.arrays import Arrays
 from ..model.calls import Call
-from ..model.operation import Operation
-from ..model.problem import Size
-from .rows import gradients, groups, norms
+from .rows import gradients
 from .rows.baselines import autograd_of, beside, beside_autograd, beside_liger
-from .rows.problem import row_problems
 from .shared import common_dtype, matrix, row, rows_of
 
 
@@ -52,24 +49,9 @@ class LayerNormBackwardProblem(gradients.NormGradientProblem):
         return wrong
 
 
-LAYER_NORM_BACKWARD = Operation(
-    name="layer_norm_backward",
-    summary="gradients of layer norm",
-    problem=LayerNormBackwardProblem,
-    problems=row_problems(LayerNormBackwardProblem, eps=norms.EPSILONS),
-    suite=tuple(
-        LayerNormBackwardProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
-        for dtype in ("bf16", "fp32")
-        for rows, columns in gradients.GRADIENT_SUITE
-    ),
-    defines=groups.defines,
-    emulator_size=Size(extent=6000, work=12_000),
-    cuda_size=Size(extent=200_000, work=2_000_000),
-    metric="GB/s",
-    fastest=gradients.fastest,
+LAYER_NORM_BACKWARD = gradients.operation(
+    LayerNormBackwardProblem, "layer_norm_backward", "gradients of layer norm", states=2, state=5
 )
-
-gradients.declare(LAYER_NORM_BACKWARD, 2, 5)
 
 
 # ---------------------------------------------------------------------------------------------- as a function on arrays

@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays, element_bytes
+from ..model.arrays import Array, Arrays
 from ..model.calls import Call
 from ..model.dtypes import FP32, dtype_of
 from ..model.launch import Argument, Launch, Plan, ceil_div
 from ..model.operation import Operation
 from ..model.parts import Axis, Part
-from ..model.problem import Cost, Size, Tier, draw_values
+from ..model.problem import Size, Tier, draw_values
 from ..model.stage import every_problem
 from .rows import groups
 from .rows.baselines import beside
-from .rows.launches import WARP
-from .rows.norms import THREADS
+from .rows.ladder import THREADS, WARP
 from .rows.problem import FLOATS, VALUES, RowProblem, row_problems
 from .shared import common_dtype, rows_of
 
@@ -108,10 +107,6 @@ class ReduceProblem(RowProblem):
             wrong["of magnitudes"] = self._solved(np.abs(x))
             wrong["starts from zero"] = np.maximum(y, 0)
         return {name: {"y": value} for name, value in wrong.items()}
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(self.rows * self.columns, element_bytes(self.arrays().values()))
 
 
 # ----------------------------------------------------------------------------------------------------------- the stages

@@ -9,13 +9,11 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays, element_bytes
+from ..model.arrays import Array, Arrays
 from ..model.calls import Call
-from ..model.operation import Operation
-from ..model.problem import Cost, Size
-from .rows import groups, norms
+from .rows import ladder, norms
 from .rows.baselines import beside, beside_liger
-from .rows.problem import HELD_BY_BLOCK, SUITE, row_problems
+from .rows.problem import HELD_BY_BLOCK
 from .shared import common_dtype, matrix, row, rows_of
 
 
@@ -23,6 +21,7 @@ from .shared import common_dtype, matrix, row, rows_of
 class ResidualRmsNormProblem(norms.NormProblem):
     """x, residual, s, y: (rows, columns), w: (columns,). s is of the type of x; y is the norm of s as it is stored."""
 
+    operations: ClassVar[int] = 5
     most_narrow: ClassVar[int] = HELD_BY_BLOCK
     scales: ClassVar[tuple[int, int]] = (-20, 8)  # s has to be finite in fp16
 
@@ -70,31 +69,19 @@ class ResidualRmsNormProblem(norms.NormProblem):
                 wrong["eps forgotten"] = {"s": s, "y": reference.rms_norm(s, inputs["w"], 0.0)}
         return wrong
 
-    @property
-    def cost(self) -> Cost:
-        return Cost(5 * self.rows * self.columns, element_bytes(self.arrays().values()))
 
-
-RESIDUAL_RMS_NORM = Operation(
-    name="residual_rms_norm",
-    summary="sum of two matrices, and its rows over their root mean square, times weights",
-    problem=ResidualRmsNormProblem,
-    problems=row_problems(ResidualRmsNormProblem, eps=norms.EPSILONS),
-    suite=tuple(
-        ResidualRmsNormProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
-        for dtype in ("bf16", "fp32")
-        for rows, columns in SUITE
-    ),
-    defines=groups.defines,
-    emulator_size=Size(extent=6000, work=15_000),
-    cuda_size=Size(extent=200_000, work=4_000_000),
-    metric="GB/s",
-    fastest=norms.fastest_of_more,
+RESIDUAL_RMS_NORM = ladder.row_operation(
+    ResidualRmsNormProblem,
+    "residual_rms_norm",
+    "sum of two matrices, and its rows over their root mean square, times weights",
+    norms.fastest_of_more,
+    work=(15_000, 4_000_000),
+    eps=norms.EPSILONS,
 )
 
-norms.declare_first(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"))
-norms.declare_held(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"), most=4)
-norms.declare_split(RESIDUAL_RMS_NORM, ("x", "residual", "s"), ("s", "w"), 1, sums=True)
+ladder.declare_first(RESIDUAL_RMS_NORM, "x", "residual", "w", "s", "y")
+ladder.declare_held(RESIDUAL_RMS_NORM, "x", "residual", "w", "s", "y", most=4)
+ladder.declare_split(RESIDUAL_RMS_NORM, ("x", "residual", "s"), ("s", "w"), 1, sums=True)
 
 
 # ---------------------------------------------------------------------------------------------- as a function on arrays

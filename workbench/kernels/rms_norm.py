@@ -9,13 +9,11 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays, element_bytes
+from ..model.arrays import Array, Arrays
 from ..model.calls import Call, Gradient
-from ..model.operation import Operation
-from ..model.problem import Cost, Size
-from .rows import groups, norms, prefetch
+from .rows import ladder, norms, prefetch
 from .rows.baselines import beside, beside_liger
-from .rows.problem import HELD_BY_CLUSTER, SUITE, row_problems
+from .rows.problem import HELD_BY_CLUSTER
 from .shared import common_dtype, matrix, row, rows_of
 
 
@@ -23,6 +21,7 @@ from .shared import common_dtype, matrix, row, rows_of
 class RmsNormProblem(norms.NormProblem):
     """x, y: (rows, columns), w: (columns,)."""
 
+    operations: ClassVar[int] = 4
     most_narrow: ClassVar[int] = HELD_BY_CLUSTER
 
     def arrays(self) -> dict[str, Array]:
@@ -53,32 +52,15 @@ class RmsNormProblem(norms.NormProblem):
                 wrong["eps forgotten"] = reference.rms_norm(x, inputs["w"], 0.0)
         return {name: {"y": value} for name, value in wrong.items()}
 
-    @property
-    def cost(self) -> Cost:
-        return Cost(4 * self.rows * self.columns, element_bytes(self.arrays().values()))
 
-
-RMS_NORM = Operation(
-    name="rms_norm",
-    summary="rows over their root mean square, times weights",
-    problem=RmsNormProblem,
-    problems=row_problems(RmsNormProblem, eps=norms.EPSILONS),
-    suite=tuple(
-        RmsNormProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
-        for dtype in ("bf16", "fp32")
-        for rows, columns in SUITE
-    ),
-    defines=groups.defines,
-    emulator_size=Size(extent=6000, work=20_000),
-    cuda_size=Size(extent=200_000, work=4_000_000),
-    metric="GB/s",
-    fastest=norms.fastest,
+RMS_NORM = ladder.row_operation(
+    RmsNormProblem, "rms_norm", "rows over their root mean square, times weights", norms.fastest, eps=norms.EPSILONS
 )
 
-norms.declare_first(RMS_NORM, ("x", "w", "y"))
-norms.declare_held(RMS_NORM, ("x", "w", "y"))
-norms.declare_split(RMS_NORM, ("x",), ("x", "w"), 1)
-prefetch.declare(RMS_NORM, "rms_norm/07_prefetch.cu", lambda p: ("x", "w", "y", *p.scalars()))
+ladder.declare_first(RMS_NORM, "x", "w", "y")
+ladder.declare_held(RMS_NORM, "x", "w", "y")
+ladder.declare_split(RMS_NORM, ("x",), ("x", "w"), 1)
+prefetch.declare(RMS_NORM, "x", "w", "y")
 
 
 # ---------------------------------------------------------------------------------------------- as a function on arrays

@@ -13,11 +13,8 @@ from ..judge import bounds
 from ..model.arrays import Arrays
 from ..model.calls import Call
 from ..model.dtypes import FP32
-from ..model.operation import Operation
-from ..model.problem import Size
-from .rows import gradients, groups, norms
+from .rows import gradients
 from .rows.baselines import autograd_of, beside, beside_autograd, beside_liger
-from .rows.problem import row_problems
 from .shared import common_dtype, matrix, row, rows_of
 
 
@@ -53,24 +50,9 @@ class RmsNormBackwardProblem(gradients.NormGradientProblem):
         return wrong
 
 
-RMS_NORM_BACKWARD = Operation(
-    name="rms_norm_backward",
-    summary="gradients of the root mean square norm",
-    problem=RmsNormBackwardProblem,
-    problems=row_problems(RmsNormBackwardProblem, eps=norms.EPSILONS),
-    suite=tuple(
-        RmsNormBackwardProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
-        for dtype in ("bf16", "fp32")
-        for rows, columns in gradients.GRADIENT_SUITE
-    ),
-    defines=groups.defines,
-    emulator_size=Size(extent=6000, work=12_000),
-    cuda_size=Size(extent=200_000, work=2_000_000),
-    metric="GB/s",
-    fastest=gradients.fastest,
+RMS_NORM_BACKWARD = gradients.operation(
+    RmsNormBackwardProblem, "rms_norm_backward", "gradients of the root mean square norm", states=1, state=2
 )
-
-gradients.declare(RMS_NORM_BACKWARD, 1, 2)
 
 
 # ---------------------------------------------------------------------------------------------- as a function on arrays

@@ -19,7 +19,7 @@ from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier, draw_values, extents
 from .rows import groups
 from .rows.baselines import beside, beside_liger
-from .rows.norms import THREADS
+from .rows.ladder import THREADS
 from .rows.problem import FLOATS
 from .shared import common_dtype, head_strides, row_of_rows
 

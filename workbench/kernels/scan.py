@@ -10,17 +10,14 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays, element_bytes
+from ..model.arrays import Array, Arrays
 from ..model.calls import Call
 from ..model.dtypes import FP32
-from ..model.launch import Launch, Plan, ceil_div
-from ..model.operation import Operation
-from ..model.problem import Cost, Size, Tier, draw_values
-from ..model.stage import every_problem
-from .rows import groups, launches
+from ..model.launch import Argument, Launch, Plan, ceil_div
+from ..model.problem import Tier, draw_values
+from .rows import groups, ladder
 from .rows.baselines import beside
-from .rows.norms import THREADS
-from .rows.problem import FLOATS, RowProblem, row_problems
+from .rows.problem import FLOATS, RowProblem
 from .shared import common_dtype, matrix, rows_of
 
 
@@ -29,13 +26,6 @@ class ScanProblem(RowProblem):
     """x, y: (rows, columns). Sums are kept in fp32. From the first NaN of a row on its sums are NaN."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal",)}
-
-    def arrays(self) -> dict[str, Array]:
-        shape = (self.rows, self.columns)
-        return {
-            "x": Array(shape, self.in_type, self.ldx),
-            "y": Array(shape, self.out_type, self.ldy, output=True),
-        }
 
     def inputs(self) -> Arrays:
         rng = self.rng()
@@ -65,10 +55,6 @@ class ScanProblem(RowProblem):
             wrong["no carry"] = y - np.where(np.arange(self.columns) >= 32, y[:, 31:32], 0.0)
         return {name: {"y": value} for name, value in wrong.items()}
 
-    @property
-    def cost(self) -> Cost:
-        return Cost(self.rows * self.columns, element_bytes(self.arrays().values()))
-
 
 def fastest(p: ScanProblem) -> tuple[str, ...]:
     """Rows are held by lanes or a block each where one can; of others, many have a block each, and few are scanned in
@@ -78,59 +64,21 @@ def fastest(p: ScanProblem) -> tuple[str, ...]:
     return (*held, *parts, "block_row", "vectorized")
 
 
-SCAN = Operation(
-    name="scan",
-    summary="inclusive sums along the rows of a matrix",
-    problem=ScanProblem,
-    problems=row_problems(ScanProblem),
-    suite=tuple(
-        ScanProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
-        for dtype, rows, columns in (
-            ("fp32", 1, 2**28),
-            ("fp32", 16384, 4096),
-            ("fp32", 131072, 128),
-            ("bf16", 16384, 8192),
-        )
-    ),
-    defines=groups.defines,
-    emulator_size=Size(extent=6000, work=20_000),
-    cuda_size=Size(extent=200_000, work=4_000_000),
-    metric="GB/s",
-    fastest=fastest,
+SCAN = ladder.row_operation(
+    ScanProblem,
+    "scan",
+    "inclusive sums along the rows of a matrix",
+    fastest,
+    suite=(("fp32", 1, 2**28), ("fp32", 16384, 4096), ("fp32", 131072, 128), ("bf16", 16384, 8192)),
 )
 
-
-def _args(p: ScanProblem) -> tuple[str | np.generic, ...]:
-    return "x", "y", np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
-
-
-@SCAN.stage(
-    "naive", idea="one thread takes one row", parameters={"THREADS": 128}, supports=groups.few_enough, alignment=1
+ladder.declare_first(
+    SCAN,
+    "x",
+    "y",
+    warp="a warp shares a row and adds up by shuffles",
+    vectorized="16 bytes a load and a store; a lane first adds up its own elements",
 )
-def naive(p: ScanProblem, size: Mapping[str, int]) -> Launch:
-    return launches.thread_rows("scan_naive", p, size, _args(p))
-
-
-@SCAN.stage(
-    "warp_row",
-    after=naive,
-    idea="a warp shares a row and adds up by shuffles",
-    parameters={"THREADS": 256},
-    space={"THREADS": THREADS},
-    supports=every_problem,
-)
-def warp_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
-    return launches.warp_rows("scan_warp_row", p, size, _args(p))
-
-
-@SCAN.stage(
-    "vectorized",
-    after=warp_row,
-    idea="16 bytes a load and a store; a lane first adds up its own elements",
-    alignment=16,
-)
-def vectorized(p: ScanProblem, size: Mapping[str, int]) -> Launch:
-    return launches.warp_rows("scan_vectorized", p, size, _args(p))
 
 
 LONG = (
@@ -141,15 +89,15 @@ LONG = (
 
 @SCAN.stage(
     "block_row",
-    after=vectorized,
+    after="vectorized",
     idea="a block shares a row, with several vectors a thread",
     parameters={"THREADS": 512, "VECTORS": 1},
-    space={"THREADS": THREADS, "VECTORS": (1, 2, 4)},
+    space={"THREADS": ladder.THREADS, "VECTORS": (1, 2, 4)},
     supports=groups.worth_splitting,
     edge_cases=LONG,
 )
 def block_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
-    return Launch("scan_block_row", (p.rows, 1, 1), (size["THREADS"], 1, 1), _args(p))
+    return Launch("scan_block_row", (p.rows, 1, 1), (size["THREADS"], 1, 1), ("x", "y", *p.scalars()))
 
 
 @SCAN.stage(
@@ -157,27 +105,23 @@ def block_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     after=block_row,
     idea="few rows are split over all blocks; a second kernel adds the sums of the parts before",
     parameters={"THREADS": 512, "VECTORS": 1, "TARGET": 528},
-    space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+    space={"THREADS": ladder.THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
 )
 def split_rows(p: ScanProblem, size: Mapping[str, int]) -> Plan:
-    count, launch = launches.on_parts(p, size)
+    count, launch = ladder.on_parts(p, size)
     columns, ldx = np.int32(p.columns), np.int64(p.ldx)
     first = launch("scan_parts", ("x", "partial", columns, ldx))
     second = launch("scan_rest", ("x", "partial", "y", columns, ldx, np.int64(p.ldy)))
     return Plan((first, second), scratch={"partial": Array((p.rows * count,), FP32, output=True)})
 
 
-HELD = {"THREADS": 128, "VECTORS": 4}
-"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
-
-
 @SCAN.stage(
     "registers",
-    after=vectorized,
+    after="vectorized",
     idea="threads hold the row in registers: all loads are in flight at once",
-    parameters=HELD,
+    parameters=ladder.HELD,
     sizes=groups.block,
-    supports=groups.fits(groups.block, HELD, "a block"),
+    supports=groups.fits(groups.block, ladder.HELD, "a block"),
     edge_cases=(
         ScanProblem(rows=2, columns=20_000, out="bf16"),
         ScanProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
@@ -185,7 +129,7 @@ HELD = {"THREADS": 128, "VECTORS": 4}
     ),
 )
 def registers(p: ScanProblem, size: Mapping[str, int]) -> Launch:
-    return launches.held_rows("scan_registers", p, size, _args(p))
+    return ladder.held_rows("scan_registers", p, size, ("x", "y", *p.scalars()))
 
 
 LOOK_BACK = {"THREADS": 512, "VECTORS": 8, "EACH": 2, "TARGET": 132}
@@ -199,7 +143,7 @@ MOST_POSTED = 2**20
 def _posted(p: ScanProblem, size: Mapping[str, int]) -> tuple[int, int]:
     """Parts of a row, and their groups."""
     parts = ceil_div(groups.vectors(p), size["THREADS"] * size["VECTORS"])
-    return parts, ceil_div(parts, launches.WARP * size["EACH"])
+    return parts, ceil_div(parts, ladder.WARP * size["EACH"])
 
 
 def _of_parts(p: ScanProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -238,7 +182,7 @@ def look_back(p: ScanProblem, size: Mapping[str, int]) -> Plan:
     parts, together = _posted(p, size)
     posted = Array((p.rows * (parts + together), 2), FP32, output=True, zero=True)
     counters = Array((2,), FP32, output=True, zero=True)  # 4 bytes each
-    args = ("x", "y", "posted", "counters", *_args(p)[2:], np.int32(parts), np.int32(together))
+    args: tuple[Argument, ...] = ("x", "y", "posted", "counters", *p.scalars(), np.int32(parts), np.int32(together))
     launch = Launch("scan_look_back", (p.rows * parts, 1, 1), (size["THREADS"], 1, 1), args)
     return Plan((launch,), scratch={"posted": posted, "counters": counters})
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays, Distribution
+from ..model.arrays import Arrays, Distribution
 from ..model.calls import Call, Gradient
-from ..model.dtypes import FP32
-from ..model.launch import Argument, Launch, Plan, ceil_div
-from ..model.operation import Operation
-from ..model.problem import Cost, Invariant, Size, Tier
-from ..model.stage import every_problem
-from .rows import groups, launches, norms, prefetch
+from ..model.launch import Launch, ceil_div
+from ..model.problem import Invariant, Tier
+from .rows import groups, ladder, norms, prefetch
 from .rows.baselines import beside, beside_liger
-from .rows.launches import WARP
-from .rows.problem import FLOATS, HELD_BY_CLUSTER, SUITE, VALUES, RowProblem, row_problems
+from .rows.problem import FLOATS, HELD_BY_CLUSTER, VALUES, RowProblem
 from .shared import common_dtype, matrix, rows_of
 
 FAR = 1024
@@ -35,6 +31,7 @@ class SoftmaxProblem(RowProblem):
     In the exact tier 2^k logits of a row are equal and the others so far below them that their probability is 0.
     """
 
+    operations: ClassVar[int] = 4
     most_narrow: ClassVar[int] = HELD_BY_CLUSTER
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -42,13 +39,6 @@ class SoftmaxProblem(RowProblem):
         "out": FLOATS,
         "values": (*VALUES, "masked"),
     }
-
-    def arrays(self) -> dict[str, Array]:
-        shape = (self.rows, self.columns)
-        return {
-            "x": Array(shape, self.in_type, self.ldx),
-            "y": Array(shape, self.out_type, self.ldy, output=True),
-        }
 
     def inputs(self) -> Arrays:
         rng = self.rng()
@@ -92,11 +82,6 @@ class SoftmaxProblem(RowProblem):
                 wrong["no maximum subtracted"] = (e / total).astype(np.float64)
         return {name: {"y": value} for name, value in wrong.items()}
 
-    @property
-    def cost(self) -> Cost:
-        elements = self.rows * self.columns
-        return Cost(4 * elements, elements * (self.in_type.itemsize + self.out_type.itemsize))
-
 
 def _rows_sum_to_one(first: Arrays, second: Arrays, bound: Arrays) -> bool:
     total, allowed = first["y"].sum(axis=1), bound["y"].sum(axis=1)
@@ -122,62 +107,9 @@ def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
     return (*short, *(("prefetch",) if fetched else ()), *norms.held(p), "split_rows", "vectorized")
 
 
-SOFTMAX = Operation(
-    name="softmax",
-    summary="softmax of the rows of a matrix",
-    problem=SoftmaxProblem,
-    problems=row_problems(SoftmaxProblem),
-    suite=tuple(
-        SoftmaxProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
-        for dtype in ("bf16", "fp32")
-        for rows, columns in SUITE
-    ),
-    defines=groups.defines,
-    emulator_size=Size(extent=6000, work=20_000),
-    cuda_size=Size(extent=200_000, work=4_000_000),
-    metric="GB/s",
-    fastest=fastest,
-)
+SOFTMAX = ladder.row_operation(SoftmaxProblem, "softmax", "softmax of the rows of a matrix", fastest)
 
-THREADS = (64, 128, 256, 512, 1024)
-
-
-def _args(p: SoftmaxProblem) -> tuple[Argument, ...]:
-    return "x", "y", np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
-
-
-def _launch(kernel: str, p: SoftmaxProblem, blocks: int, threads: int, cluster: int = 1) -> Launch:
-    return Launch(kernel, (blocks, 1, 1), (threads, 1, 1), _args(p), cluster=(cluster, 1, 1))
-
-
-@SOFTMAX.stage(
-    "naive", idea="one thread takes one row", parameters={"THREADS": 128}, supports=groups.few_enough, alignment=1
-)
-def naive(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
-    return _launch("softmax_naive", p, ceil_div(p.rows, size["THREADS"]), size["THREADS"])
-
-
-@SOFTMAX.stage(
-    "warp_row",
-    after=naive,
-    idea="a warp shares a row: its lanes read neighbouring elements",
-    parameters={"THREADS": 256},
-    space={"THREADS": THREADS},
-    supports=every_problem,
-)
-def warp_row(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
-    return _launch("softmax_warp_row", p, ceil_div(p.rows, size["THREADS"] // 32), size["THREADS"])
-
-
-@SOFTMAX.stage("online", after=warp_row, idea="maximum and sum in one pass: a row is read twice, not three times")
-def online(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
-    return _launch("softmax_online", p, ceil_div(p.rows, size["THREADS"] // 32), size["THREADS"])
-
-
-@SOFTMAX.stage("vectorized", after=online, idea="16 bytes a load and a store", alignment=16)
-def vectorized(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
-    return _launch("softmax_vectorized", p, ceil_div(p.rows, size["THREADS"] // 32), size["THREADS"])
-
+ladder.declare_first(SOFTMAX, "x", "y", online="maximum and sum in one pass: a row is read twice, not three times")
 
 MASKED = SoftmaxProblem(
     rows=6, columns=16, out="bf16", values="masked", tier=Tier.BOUNDED, distribution=Distribution.SCALED
@@ -187,74 +119,24 @@ MASKED = SoftmaxProblem(
 NARROW = SoftmaxProblem(rows=7, columns=1004, out="bf16")
 """Rows of whole vectors of 8 bytes."""
 
+LONG = SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32")
+SHORT = replace(LONG, rows=2)
+
 HELD = {"THREADS": 128, "VECTORS": 4, "WIDEST": 6}
 """Threads of the smallest block; vectors that a thread holds, where more threads can be had, and at most before the
 widest blocks are taken: it keeps each element as fp32."""
 
 
-@SOFTMAX.stage(
-    "registers",
-    after=vectorized,
-    idea="threads hold the row in registers, so it is read once",
-    parameters=HELD,
-    sizes=groups.block,
-    supports=groups.fits(groups.block, HELD, "a block"),
-    edge_cases=(
-        MASKED,
-        NARROW,
-        SoftmaxProblem(rows=2, columns=20_000, out="bf16"),
-        SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
-    ),
+ladder.declare_held(
+    SOFTMAX,
+    "x",
+    "y",
+    held=HELD,
+    edge_cases=(MASKED, NARROW, SoftmaxProblem(rows=2, columns=20_000, out="bf16"), LONG),
+    of_cluster=(MASKED, NARROW, SoftmaxProblem(rows=2, columns=40_000, out="bf16"), LONG),
 )
-def registers(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
-    return _launch("softmax_registers", p, ceil_div(p.rows, size["THREADS"] // size["GROUP"]), size["THREADS"])
-
-
-CLUSTERED = {"THREADS": 128, "VECTORS": 4, "LARGEST": 256}
-"""As before; the largest block while there are more of them to be had for a row."""
-
-
-@SOFTMAX.stage(
-    "cluster",
-    after=registers,
-    idea="the blocks of a cluster share a long row",
-    parameters=CLUSTERED,
-    sizes=groups.cluster,
-    supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
-    architecture=90,
-    edge_cases=(
-        MASKED,
-        NARROW,
-        SoftmaxProblem(rows=2, columns=40_000, out="bf16"),
-        SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
-    ),
-)
-def cluster(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
-    blocks = ceil_div(p.rows, size["THREADS"] // size["GROUP"]) * size["BLOCKS"]
-    return _launch("softmax_cluster", p, blocks, size["THREADS"], size["BLOCKS"])
-
-
-@SOFTMAX.stage(
-    "split_rows",
-    after=vectorized,
-    idea="few rows are split over all blocks; a second kernel scales the parts",
-    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 4224},
-    space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
-    supports=groups.worth_splitting,
-    edge_cases=(
-        SoftmaxProblem(rows=1, columns=60_000, out="bf16"),
-        SoftmaxProblem(rows=2, columns=9001, dtype="fp32", out="fp32"),
-    ),
-)
-def split_rows(p: SoftmaxProblem, size: Mapping[str, int]) -> Plan:
-    count, launch = launches.on_parts(p, size)
-    columns, ldx = np.int32(p.columns), np.int64(p.ldx)
-    first = launch("softmax_parts", ("x", "states", columns, ldx))
-    second = launch("softmax_scale", ("x", "states", "y", columns, ldx, np.int64(p.ldy)))
-    return Plan((first, second), scratch={"states": Array((p.rows * count, 2), FP32, output=True)})
-
-
-prefetch.declare(SOFTMAX, "softmax/08_prefetch.cu", _args, parameters=FETCHED, edge_cases=(MASKED,))
+ladder.declare_split(SOFTMAX, ("x",), ("x",), 2, edge_cases=(SoftmaxProblem(rows=1, columns=60_000, out="bf16"), SHORT))
+prefetch.declare(SOFTMAX, "x", "y", parameters=FETCHED, edge_cases=(MASKED,))
 
 
 MOST_PACKED = 512
@@ -270,7 +152,7 @@ def _packed(p: SoftmaxProblem) -> str | None:
 
 def _lanes(p: SoftmaxProblem, size: Mapping[str, int]) -> dict[str, int]:
     """Lanes of a row with about four elements each, and threads for eight rows at least."""
-    group = min(WARP, max(groups.LANES[0], groups.power_of_two(ceil_div(p.columns, 4))))
+    group = min(ladder.WARP, max(groups.LANES[0], groups.power_of_two(ceil_div(p.columns, 4))))
     return {
         "GROUP": group,
         "ELEMENTS": groups.power_of_two(ceil_div(p.columns, group)),
@@ -284,7 +166,7 @@ EIGHT = 8
 
 @SOFTMAX.stage(
     "packed",
-    after=vectorized,
+    after="vectorized",
     idea="several short rows together are moved in vectors, through shared memory",
     parameters={"THREADS": 128},
     space={"THREADS": (64, 128, 256)},

@@ -10,17 +10,12 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays, element_bytes
+from ..model.arrays import Array, Arrays
 from ..model.calls import Call
-from ..model.dtypes import FP32
-from ..model.launch import Launch, Plan
-from ..model.operation import Operation
-from ..model.problem import Cost, Size, Tier, draw_values
-from ..model.stage import every_problem
-from .rows import groups, launches
+from ..model.problem import Tier, draw_values
+from .rows import ladder
 from .rows.baselines import autograd_of, beside, beside_liger, short_rows
-from .rows.norms import THREADS
-from .rows.problem import FLOATS, SUITE, RowProblem, draw_rows, row_problems
+from .rows.problem import FLOATS, SUITE, RowProblem, draw_rows
 from .shared import common_dtype, matrix, rows_of
 
 
@@ -31,6 +26,7 @@ class SoftmaxBackwardProblem(RowProblem):
     NaN and infinities do what arithmetic with them does: a row with NaN becomes NaN.
     """
 
+    operations: ClassVar[int] = 4
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal",)}
     distributed: ClassVar[tuple[str, ...]] = ("dy",)
 
@@ -68,112 +64,49 @@ class SoftmaxBackwardProblem(RowProblem):
             wrong["sum forgotten"] = y * dy
         return {name: {"dx": value} for name, value in wrong.items()}
 
-    @property
-    def cost(self) -> Cost:
-        return Cost(4 * self.rows * self.columns, element_bytes(self.arrays().values()))
 
-
-SOFTMAX_BACKWARD = Operation(
-    name="softmax_backward",
-    summary="gradient of softmax",
-    problem=SoftmaxBackwardProblem,
-    problems=row_problems(SoftmaxBackwardProblem),
-    suite=tuple(
-        SoftmaxBackwardProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
-        for dtype in ("bf16", "fp32")
-        for rows, columns in SUITE[:-1]
-    ),
-    defines=groups.defines,
-    emulator_size=Size(extent=6000, work=15_000),
-    cuda_size=Size(extent=200_000, work=4_000_000),
-    metric="GB/s",
-    fastest=("registers", "cluster", "split_rows", "vectorized"),
+SOFTMAX_BACKWARD = ladder.row_operation(
+    SoftmaxBackwardProblem,
+    "softmax_backward",
+    "gradient of softmax",
+    ("registers", "cluster", "split_rows", "vectorized"),
+    suite=ladder.timed(SUITE[:-1]),
+    work=(15_000, 4_000_000),
 )
-
-
-def _args(p: SoftmaxBackwardProblem) -> tuple[str | np.generic, ...]:
-    return "y", "dy", "dx", np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
-
-
-@SOFTMAX_BACKWARD.stage(
-    "naive", idea="one thread takes one row", parameters={"THREADS": 128}, supports=groups.few_enough, alignment=1
-)
-def naive(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
-    return launches.thread_rows("softmax_backward_naive", p, size, _args(p))
-
-
-@SOFTMAX_BACKWARD.stage(
-    "warp_row",
-    after=naive,
-    idea="a warp shares a row: its lanes read neighbouring elements",
-    parameters={"THREADS": 256},
-    space={"THREADS": THREADS},
-    supports=every_problem,
-)
-def warp_row(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
-    return launches.warp_rows("softmax_backward_warp_row", p, size, _args(p))
-
-
-@SOFTMAX_BACKWARD.stage("vectorized", after=warp_row, idea="16 bytes a load and a store", alignment=16)
-def vectorized(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
-    return launches.warp_rows("softmax_backward_vectorized", p, size, _args(p))
 
 
 HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 """Threads of the smallest block; vectors of each row that a thread holds: where more threads can be had; at most."""
 
-CLUSTERED = {**HELD, "LARGEST": 256}
-LONG = (
-    SoftmaxBackwardProblem(rows=2, columns=10_000, out="bf16"),
-    SoftmaxBackwardProblem(rows=3, columns=5001, dtype="fp32"),
+ARRAYS = ("y", "dy", "dx")
+
+ladder.declare_first(SOFTMAX_BACKWARD, *ARRAYS)
+ladder.declare_held(
+    SOFTMAX_BACKWARD,
+    *ARRAYS,
+    most=HELD["MOST"],
+    held=HELD,
+    clustered={**HELD, "LARGEST": 256},
+    several=True,
+    edge_cases=(
+        SoftmaxBackwardProblem(rows=2, columns=10_000, out="bf16"),
+        SoftmaxBackwardProblem(rows=3, columns=5001, dtype="fp32"),
+    ),
 )
-
-
-@SOFTMAX_BACKWARD.stage(
-    "registers",
-    after=vectorized,
-    idea="threads hold the rows in registers, so they are read once",
-    parameters=HELD,
-    sizes=groups.block,
-    supports=groups.fits(groups.block, HELD, "a block"),
-    edge_cases=LONG,
-)
-def registers(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
-    return launches.held_rows("softmax_backward_registers", p, size, _args(p))
-
-
-@SOFTMAX_BACKWARD.stage(
-    "cluster",
-    after=registers,
-    idea="the blocks of a cluster share long rows",
-    parameters=CLUSTERED,
-    sizes=groups.cluster,
-    supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
-    architecture=90,
-)
-def cluster(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
-    return launches.held_rows("softmax_backward_cluster", p, size, _args(p))
-
-
-@SOFTMAX_BACKWARD.stage(
-    "split_rows",
-    after=registers,
-    idea="few rows are split over all blocks; a second kernel adds up the parts of a row",
-    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 4224},
-    space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
-    supports=groups.worth_splitting,
+ladder.declare_split(
+    SOFTMAX_BACKWARD,
+    ("y", "dy"),
+    ("y", "dy"),
+    0,
+    kept="sums",
+    output="dx",
+    after="registers",
+    then="adds up the parts of a row",
     edge_cases=(
         SoftmaxBackwardProblem(rows=1, columns=60_000, out="bf16"),
         SoftmaxBackwardProblem(rows=2, columns=9001, dtype="fp32"),
     ),
-    sizes=lambda p, size: {},
 )
-def split_rows(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Plan:
-    count, launch = launches.on_parts(p, size)
-    columns, ldx = np.int32(p.columns), np.int64(p.ldx)
-    first = launch("softmax_backward_parts", ("y", "dy", "sums", columns, ldx))
-    second = launch("softmax_backward_scale", ("y", "dy", "sums", "dx", columns, ldx, np.int64(p.ldy)))
-    return Plan((first, second), scratch={"sums": Array((p.rows * count,), FP32, output=True)})
 
 
 # ---------------------------------------------------------------------------------------------- as a function on arrays

@@ -9,15 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import reference
-from ..model.arrays import Array, Arrays, element_bytes
+from ..model.arrays import Array, Arrays
 from ..model.calls import Call
 from ..model.launch import Launch, ceil_div
-from ..model.operation import Operation
 from ..model.parts import Axis
-from ..model.problem import Cost, Size
 from .rows import groups
 from .rows.baselines import beside
-from .rows.problem import FLOATS, RowProblem, row_problems
+from .rows.ladder import row_operation, timed
+from .rows.problem import FLOATS, RowProblem
 from .shared import common_dtype, rows_of
 
 
@@ -26,6 +25,7 @@ class TransposeProblem(RowProblem):
     """x: (rows, columns) with `pad_x` elements between its rows, y: (columns, rows) with `pad_y`, of one type. Every
     element is moved as it is, NaN too: the bound is 0."""
 
+    operations: ClassVar[int] = 0
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "values": ("normal",)}
 
     @property
@@ -64,10 +64,6 @@ class TransposeProblem(RowProblem):
             "last column missing": np.where(np.arange(y.shape[1]) == y.shape[1] - 1, 0.0, y),
         }
         return {name: {"y": value} for name, value in wrong.items()}
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(0, element_bytes(self.arrays().values()))
 
 
 FEW_ROWS, FEW_COLUMNS = 32, 8
@@ -112,24 +108,16 @@ def _even(p: TransposeProblem) -> int:
     return groups.even(16 // p.in_type.itemsize, p.rows, p.columns, p.ldx, p.ldy)
 
 
-TRANSPOSE = Operation(
-    name="transpose",
-    summary="transpose of a matrix",
-    problem=TransposeProblem,
-    problems=row_problems(TransposeProblem),
-    suite=tuple(
-        TransposeProblem(rows=rows, columns=columns, dtype=dtype)
-        for dtype in ("bf16", "fp32")
-        for rows, columns in ((16384, 8192), (8192, 8192), (65536, 1024), (1024, 65536))
-    ),
+TRANSPOSE = row_operation(
+    TransposeProblem,
+    "transpose",
+    "transpose of a matrix",
+    fastest,
+    suite=timed(((16384, 8192), (8192, 8192), (65536, 1024), (1024, 65536))),
     defines=lambda p: {
         "IN": p.in_type.cuda if p.in_type.itemsize == 4 else "unsigned short",
         "EVEN": _even(p),
     },
-    emulator_size=Size(extent=6000, work=20_000),
-    cuda_size=Size(extent=200_000, work=4_000_000),
-    metric="GB/s",
-    fastest=fastest,
 )
 
 

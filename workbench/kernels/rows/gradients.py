@@ -8,15 +8,14 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ...model.arrays import Array, Arrays, Distribution, element_bytes
+from ...model.arrays import Array, Arrays, Distribution
 from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.machine import H200
 from ...model.operation import Operation
 from ...model.parts import Axis
-from ...model.problem import Cost
 from ...model.stage import every_problem
-from . import groups, launches, norms, prefetch
+from . import groups, ladder, norms, prefetch
 from .problem import SUITE, RowProblem, draw_rows
 
 HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
@@ -108,15 +107,13 @@ REGISTERS, LEAST_REGISTERS = 2**16, 40
 SECTOR = 32
 """Bytes that memory moves at once."""
 
-GRADIENT_SUITE = SUITE[:4]
-"""Rows and columns that are timed: those of models."""
-
 
 @dataclass(frozen=True)
 class NormGradientProblem(norms.NormProblem):
     """x, dy, dx: (rows, columns), x and dy with `pad_x` elements between their rows, dx with `pad_y`; w, dw and, where
     there is one, db: (columns,). Gradients are of type `out`."""
 
+    operations: ClassVar[int] = 8
     gradients: ClassVar[tuple[str, ...]] = ("dw",)
     distributed: ClassVar[tuple[str, ...]] = ("x", "dy")
 
@@ -147,10 +144,6 @@ class NormGradientProblem(norms.NormProblem):
             wrong[f"{name} shifted"] = expected | {name: np.roll(expected[name], 1)}
         return wrong
 
-    @property
-    def cost(self) -> Cost:
-        return Cost(8 * self.rows * self.columns, element_bytes(self.arrays().values()))
-
 
 G = TypeVar("G", bound=NormGradientProblem)
 
@@ -163,15 +156,19 @@ def sum_bound(terms: np.ndarray[Any, Any], off: np.ndarray[Any, Any]) -> np.ndar
     return error
 
 
-def declare(operation: Operation[G], states: int, state: int) -> None:
-    """The ladder. Of each row `states` numbers say how it was normalised, and of a part of one `state` numbers what it
-    adds to its row."""
+def operation(problem: type[G], name: str, summary: str, states: int, state: int) -> Operation[G]:
+    """The operation, with its ladder. Of each row `states` numbers say how it was normalised, and of a part of one
+    `state` numbers what it adds to its row."""
+    operation = ladder.row_operation(
+        problem, name, summary, fastest, suite=ladder.timed(SUITE[:4]), work=(12_000, 2_000_000), eps=norms.EPSILONS
+    )
     _declare_separate(operation, states)
     _declare_fused(operation)
     _declare_cluster(operation)
     _declare_split(operation, state)
     _declare_one_cluster(operation)
     _declare_prefetch(operation)
+    return operation
 
 
 def _declare_separate(operation: Operation[G], states: int) -> None:
@@ -198,7 +195,7 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
         alignment=4 * states,
     )
     def naive(p: G, size: Mapping[str, int]) -> Plan:
-        rows = launches.thread_rows(f"{name}_naive", p, size, (*arrays, *p.scalars()))
+        rows = ladder.thread_rows(f"{name}_naive", p, size, (*arrays, *p.scalars()))
         return both(rows, p, size, size["THREADS"])
 
     @operation.stage(
@@ -206,12 +203,12 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
         after="naive",
         idea="a warp shares a row; the warps of a block share columns",
         parameters={"THREADS": 256},
-        space={"THREADS": norms.THREADS[1:]},
+        space={"THREADS": ladder.THREADS[1:]},
         supports=every_problem,
     )
     def warp_row(p: G, size: Mapping[str, int]) -> Plan:
-        rows = launches.warp_rows(f"{name}_warp_row", p, size, (*arrays, *p.scalars()))
-        return both(rows, p, size, launches.WARP)
+        rows = ladder.warp_rows(f"{name}_warp_row", p, size, (*arrays, *p.scalars()))
+        return both(rows, p, size, ladder.WARP)
 
     @operation.stage(
         "registers",
@@ -228,8 +225,8 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
         alignment=16,
     )
     def registers(p: G, size: Mapping[str, int]) -> Plan:
-        rows = launches.held_rows(f"{name}_registers", p, size, (*arrays, *p.scalars()))
-        return both(rows, p, size, launches.WARP)
+        rows = ladder.held_rows(f"{name}_registers", p, size, (*arrays, *p.scalars()))
+        return both(rows, p, size, ladder.WARP)
 
 
 def _declare_fused(operation: Operation[G]) -> None:
@@ -304,7 +301,7 @@ def with_added(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     """The same; ADDED: the columns that a block of the second kernel adds up, few where all blocks work at once so, at
     most one a lane."""
     few = (each for each in (FEWEST_ADDED, 2 * FEWEST_ADDED) if places(p, size) <= ADDING * each)
-    return {**size, "ADDED": next(few, launches.WARP)}
+    return {**size, "ADDED": next(few, ladder.WARP)}
 
 
 def _declare_cluster(operation: Operation[G]) -> None:
@@ -420,7 +417,7 @@ def _declare_split(operation: Operation[G], state: int) -> None:
         ),
     )
     def split_rows(p: G, size: Mapping[str, int]) -> Plan:
-        count, launch = launches.on_parts(p, size)
+        count, launch = ladder.on_parts(p, size)
         columns, ldx = np.int32(p.columns), np.int64(p.ldx)
         first = launch(f"{name}_parts", ("x", "w", "dy", "states", columns, ldx))
         wide = ceil_div(ceil_div(p.columns, groups.width(p)), size["GROUP"])  # in groups
@@ -435,11 +432,11 @@ def split(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     """GROUP threads that share a row in the second kernel: all of a block have the same one, or as many rows as there
     are, and small groups where there would be few blocks; SHARE threads that combine the parts of a row."""
     threads = size["THREADS"]
-    group = threads // min(groups.power_of_two(p.rows), threads // launches.WARP)
+    group = threads // min(groups.power_of_two(p.rows), threads // ladder.WARP)
     while group > size["NARROWEST"] and p.rows * group > threads and p.columns < MANY_BLOCKS * group * groups.width(p):
         group //= 2
     count, _ = groups.parts(p, size)
-    share = threads if p.rows == 1 else min(launches.WARP, groups.power_of_two(count))
+    share = threads if p.rows == 1 else min(ladder.WARP, groups.power_of_two(count))
     return {**size, "GROUP": group, "SHARE": share}
 
 
@@ -460,8 +457,8 @@ def fused_sizes(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, 
         return kept(p, {**size, "THREADS": 128, "VECTORS": 2, "FETCH": 1}, sums)
     few = odd(p) or (count >= MOST_OF_LANES and p.rows < FEW_EVEN and p.columns <= MOST_NARROW)
     chosen = narrow(p, size["THREADS"], NARROW_HELD) if few else kept(p, size, sums)
-    if chosen["GROUP"] <= launches.WARP and _blocks(p, chosen) < MANY_BLOCKS:
-        while chosen["THREADS"] > 2 * launches.WARP and _blocks(p, chosen) < MANY_BLOCKS:
+    if chosen["GROUP"] <= ladder.WARP and _blocks(p, chosen) < MANY_BLOCKS:
+        while chosen["THREADS"] > 2 * ladder.WARP and _blocks(p, chosen) < MANY_BLOCKS:
             chosen["THREADS"] //= 2
         found = resident(chosen, p, sums, size["FETCH"])
         return {**found, "RESIDENT": min(2, found["RESIDENT"])}
@@ -488,7 +485,7 @@ def narrow(p: RowProblem, threads: int, held: int) -> dict[str, int]:
 
     step = min(widths, key=lambda n: (ceil_div(elements(n), 4), -n))
     group = max(group, SECTOR // (step * p.widest))
-    threads = group if group > launches.WARP else threads
+    threads = group if group > ladder.WARP else threads
     shape = {"GROUP": group, "VECTORS": ceil_div(ceil_div(p.columns, step), group), "THREADS": threads}
     return {**shape, "ROW_VECTOR_BYTES": step * p.widest, "EVEN": 1}
 
@@ -567,7 +564,7 @@ def fastest(p: NormGradientProblem) -> tuple[str, ...]:
     and shorter ones where they are few and have two sums of a column, since a block would store these once for each or
     two of them; long ones that every multiprocessor has one of are fetched ahead; the others are kept by blocks."""
     small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
-    small = small and not (p.rows >= groups.ENOUGH and groups.vectors(p) >= launches.WARP)  # a warp a row, or more
+    small = small and not (p.rows >= groups.ENOUGH and groups.vectors(p) >= ladder.WARP)  # a warp a row, or more
     row, single = p.columns * p.in_type.itemsize, len(p.gradients) == 1
     few = not single and p.rows < groups.MANY and p.columns > MOST_NARROW
     fetched = p.rows >= MANY_BLOCKS and row >= WORTH_FETCHING[len(p.gradients)]

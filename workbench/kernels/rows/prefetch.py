@@ -71,12 +71,11 @@ def fits(size: Mapping[str, int], arrays: int = 1, most: int = MOST_HELD) -> Cal
 
 def declare(
     operation: Operation[P],
-    source: str,
-    args: Callable[[P], tuple[Argument, ...]],
+    *arrays: Argument,
     parameters: Mapping[str, int] = PARAMETERS,
     edge_cases: tuple[P, ...] = (),
 ) -> None:
-    """Declare it, with the arguments of its kernel and more edge cases."""
+    """Declare it, with the first arguments of its kernel and more edge cases."""
     problem, kernel = operation.problem, f"{operation.name}_prefetch"
 
     @operation.stage(
@@ -100,7 +99,7 @@ def declare(
             kernel,
             (p.rows * blocks, 1, 1),
             (size["THREADS"], 1, 1),
-            args(p),
+            (*arrays, *p.scalars()),
             shared_bytes=bytes_ahead(p, size),
             cluster=(blocks, 1, 1),
             persistent=True,

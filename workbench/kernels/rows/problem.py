@@ -9,10 +9,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
-from ...model.arrays import NonFinite
+from ...model.arrays import Array, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.parts import Axis
-from ...model.problem import DRAWN, Problem, Size, extents
+from ...model.problem import DRAWN, Cost, Problem, Size, extents
 
 FLOATS = (BF16.name, FP16.name, FP32.name)
 """The types of rows."""
@@ -50,6 +50,8 @@ class RowProblem(Problem):
     drawn_by: ClassVar[tuple[str, ...]] = ("values",)
     scales: ClassVar[tuple[int, int]] = (-20, 40)
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": VALUES}
+    operations: ClassVar[int] = 1
+    """Floating-point operations for each element of x."""
     most_narrow: ClassVar[int] = 0
     """Vectors of 8 bytes that stages hold of a row, where it is no whole number of 16 bytes; 0: none."""
 
@@ -93,6 +95,18 @@ class RowProblem(Problem):
     def widest(self) -> int:
         """Bytes of an element of the larger type of those that rows are moved as."""
         return max(self.in_type.itemsize, self.out_type.itemsize)
+
+    def arrays(self) -> dict[str, Array]:
+        shape = (self.rows, self.columns)
+        return {"x": Array(shape, self.in_type, self.ldx), "y": Array(shape, self.out_type, self.ldy, output=True)}
+
+    def scalars(self) -> tuple[np.generic, ...]:
+        """What the kernels get after their arrays."""
+        return np.int32(self.rows), np.int32(self.columns), np.int64(self.ldx), np.int64(self.ldy)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.operations * self.rows * self.columns, element_bytes(self.arrays().values()))
 
     def axes(self) -> tuple[Axis, ...]:
         """The rows, of all matrices and, by default, of nothing else."""

@@ -1,0 +1,249 @@
+"""Operations on rows, and the stages that their ladders share: a thread, a warp or a group of threads takes a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ...model.arrays import Array
+from ...model.dtypes import FP32
+from ...model.launch import Argument, Launch, Plan, ceil_div
+from ...model.operation import Operation
+from ...model.problem import Size
+from ...model.stage import every_problem
+from . import groups
+from .problem import SUITE, RowProblem, row_problems
+
+WARP = 32
+
+THREADS = (64, 128, 256, 512, 1024)
+HELD = {"THREADS": 128, "VECTORS": 4}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
+
+CLUSTERED = {**HELD, "LARGEST": 256}
+"""As before; the largest block while there are more of them to be had for a row."""
+
+SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 4224}
+"""As before; the least number of blocks that few rows are split into."""
+
+R = TypeVar("R", bound=RowProblem)
+
+
+def timed(shapes: Sequence[tuple[int, int]]) -> tuple[tuple[str, int, int], ...]:
+    """These rows and columns of both types that are timed."""
+    return tuple((dtype, *shape) for dtype in ("bf16", "fp32") for shape in shapes)
+
+
+def row_operation(
+    problem: type[R],
+    name: str,
+    summary: str,
+    fastest: tuple[str, ...] | Callable[[R], tuple[str, ...]],
+    *,
+    suite: Sequence[tuple[str, int, int]] = timed(SUITE),
+    defines: Callable[[R], Mapping[str, str | int]] = groups.defines,
+    work: tuple[int, int] = (20_000, 4_000_000),
+    **drawn: st.SearchStrategy[Any],
+) -> Operation[R]:
+    """An operation on rows. It is timed on the types, rows and columns of `suite`, with outputs of the same type where
+    there is a choice. `work` is that of random problems in the emulator and on a GPU; `drawn` are strategies of more
+    fields."""
+
+    def of(dtype: str, rows: int, columns: int) -> R:
+        out: dict[str, Any] = {"out": dtype} if dtype in problem.choices.get("out", ()) else {}
+        return problem(rows=rows, columns=columns, dtype=dtype, **out)
+
+    return Operation(
+        name=name,
+        summary=summary,
+        problem=problem,
+        problems=row_problems(problem, **drawn),
+        suite=tuple(of(*shape) for shape in suite),
+        defines=defines,
+        emulator_size=Size(extent=6000, work=work[0]),
+        cuda_size=Size(extent=200_000, work=work[1]),
+        metric="GB/s",
+        fastest=fastest,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- launches
+
+
+class PartsLaunch(Protocol):
+    """A launch with a block for each part of every row."""
+
+    def __call__(self, kernel: str, args: tuple[Argument, ...], after: tuple[Argument, ...] = ()) -> Launch: ...
+
+
+def thread_rows(kernel: str, p: RowProblem, size: Mapping[str, int], args: tuple[Argument, ...]) -> Launch:
+    """A thread takes a row."""
+    return Launch(kernel, (ceil_div(p.rows, size["THREADS"]), 1, 1), (size["THREADS"], 1, 1), args)
+
+
+def warp_rows(kernel: str, p: RowProblem, size: Mapping[str, int], args: tuple[Argument, ...]) -> Launch:
+    """A warp takes a row."""
+    return Launch(kernel, (ceil_div(p.rows, size["THREADS"] // WARP), 1, 1), (size["THREADS"], 1, 1), args)
+
+
+def held_rows(kernel: str, p: RowProblem, size: Mapping[str, int], args: tuple[Argument, ...]) -> Launch:
+    """GROUP threads of each of BLOCKS blocks, which are a cluster, take a row."""
+    blocks = ceil_div(p.rows, size["THREADS"] // size["GROUP"]) * size["BLOCKS"]
+    return Launch(kernel, (blocks, 1, 1), (size["THREADS"], 1, 1), args, cluster=(size["BLOCKS"], 1, 1))
+
+
+def on_parts(p: RowProblem, size: Mapping[str, int]) -> tuple[int, PartsLaunch]:
+    """Into how many parts a row is split, and what launches a kernel with a block for each part of every row. The
+    kernel gets that number and the vectors of a part after its `args`, and before what else it is given."""
+    count, each = groups.parts(p, size)
+    split = np.int32(count), np.int32(each)
+
+    def launch(kernel: str, args: tuple[Argument, ...], after: tuple[Argument, ...] = ()) -> Launch:
+        return Launch(kernel, (p.rows * count, 1, 1), (size["THREADS"], 1, 1), (*args, *split, *after))
+
+    return count, launch
+
+
+# --------------------------------------------------------------------------------------------------------------- stages
+
+
+def declare_first(
+    operation: Operation[R],
+    *arrays: Argument,
+    warp: str = "a warp shares a row: its lanes read neighbouring elements",
+    online: str | None = None,
+    vectorized: str = "16 bytes a load and a store",
+    vectors: tuple[int, ...] = (),
+) -> None:
+    """The stages before a row is held in registers. `arrays` are the kernels' first arguments. `warp`, `online` and
+    `vectorized` are ideas: without the second one there is no such stage. `vectors` are the numbers of vectors that the
+    last stage may load at once, where it has a choice."""
+    name = operation.name
+
+    def warp_row(stage: str) -> Callable[[R, Mapping[str, int]], Launch]:
+        return lambda p, size: warp_rows(f"{name}_{stage}", p, size, (*arrays, *p.scalars()))
+
+    @operation.stage(
+        "naive", idea="one thread takes one row", parameters={"THREADS": 128}, supports=groups.few_enough, alignment=1
+    )
+    def naive(p: R, size: Mapping[str, int]) -> Launch:
+        return thread_rows(f"{name}_naive", p, size, (*arrays, *p.scalars()))
+
+    operation.stage(
+        "warp_row",
+        after="naive",
+        idea=warp,
+        parameters={"THREADS": 256},
+        space={"THREADS": THREADS},
+        supports=every_problem,
+    )(warp_row("warp_row"))
+    if online:
+        operation.stage("online", after="warp_row", idea=online)(warp_row("online"))
+    operation.stage(
+        "vectorized",
+        after="online" if online else "warp_row",
+        idea=vectorized,
+        parameters={"THREADS": 256, "VECTORS": 4} if vectors else None,
+        space={"THREADS": THREADS, "VECTORS": vectors} if vectors else None,
+        alignment=16,
+    )(warp_row("vectorized"))
+
+
+def declare_held(
+    operation: Operation[R],
+    *arrays: Argument,
+    most: int = groups.MOST_VECTORS,
+    held: Mapping[str, int] = HELD,
+    clustered: Mapping[str, int] = CLUSTERED,
+    several: bool = False,
+    edge_cases: tuple[R, ...] = (),
+    of_cluster: tuple[R, ...] | None = None,
+) -> None:
+    """The stages that hold a row in registers, or `several` rows. A thread of a cluster holds at most `most` vectors,
+    if blocks of 512 threads can hold a row so. `held` and `clustered` are their parameters. `edge_cases` are those of
+    both stages, if `of_cluster` does not name others for the second."""
+    name, problem = operation.name, operation.problem
+    row, long_rows = ("the rows in registers, so they are", "long rows") if several else (
+        "the row in registers, so it is", "a long row"
+    )  # fmt: skip
+
+    def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        enough = groups.vectors(p) <= groups.MOST_BLOCKS * groups.MOST_THREADS * most
+        return groups.cluster(p, {**size, "MOST": most} if enough else size)
+
+    @operation.stage(
+        "registers",
+        after="vectorized",
+        idea=f"threads hold {row} read once",
+        parameters=held,
+        sizes=groups.block,
+        supports=groups.fits(groups.block, held, "a block"),
+        edge_cases=edge_cases
+        or (
+            problem(rows=2, columns=20_000, dtype="bf16", out="bf16"),
+            problem(rows=3, columns=9001, dtype="fp32", out="fp32"),
+        ),
+    )
+    def registers(p: R, size: Mapping[str, int]) -> Launch:
+        return held_rows(f"{name}_registers", p, size, (*arrays, *p.scalars()))
+
+    @operation.stage(
+        "cluster",
+        after="registers",
+        idea=f"the blocks of a cluster share {long_rows}",
+        parameters=clustered,
+        sizes=size_of,
+        supports=groups.fits(size_of, clustered, "a cluster"),
+        architecture=90,
+        edge_cases=of_cluster,
+    )
+    def cluster(p: R, size: Mapping[str, int]) -> Launch:
+        return held_rows(f"{name}_cluster", p, size, (*arrays, *p.scalars()))
+
+
+def declare_split(
+    operation: Operation[R],
+    first: tuple[Argument, ...],
+    second: tuple[Argument, ...],
+    state: int,
+    *,
+    kept: str = "states",
+    output: str = "y",
+    after: str = "vectorized",
+    then: str = "scales the parts",
+    sums: bool = False,
+    parameters: Mapping[str, int] = SPLIT,
+    edge_cases: tuple[R, ...] = (),
+) -> None:
+    """The stage that splits rows over all blocks. `first` are the arrays that its first kernel gets before what is
+    `kept` of the parts, `state` numbers each, or one that is no row of its own where that is 0, and `second` those of
+    the second kernel around it, which `then` says what it does. With `sums` the first kernel writes rows that the
+    second one reads. Without `edge_cases` a few long rows are some."""
+    name, problem = operation.name, operation.problem
+
+    @operation.stage(
+        "split_rows",
+        after=after,
+        idea=f"few rows are split over all blocks; a second kernel {then}",
+        parameters=parameters,
+        space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
+        supports=groups.worth_splitting,
+        sizes=lambda p, size: {},
+        edge_cases=edge_cases
+        or (
+            problem(rows=1, columns=60_000, dtype="bf16", out="bf16"),
+            problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
+            problem(rows=2, columns=2047, dtype="bf16", out="bf16", pad_x=1),  # y has one vector more than x
+        ),
+    )
+    def split_rows(p: R, size: Mapping[str, int]) -> Plan:
+        count, launch = on_parts(p, size)
+        columns, ldx, ldy = np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
+        strides = ((ldx, ldy), (ldy,)) if sums else ((ldx,), (ldx, ldy))
+        parts = launch(f"{name}_parts", (*first, kept, columns, *strides[0]))
+        scaled = launch(f"{name}_scale", (*second, kept, output, columns, *strides[1]), p.scalars()[4:])
+        shape = (p.rows * count, state) if state else (p.rows * count,)
+        return Plan((parts, scaled), scratch={kept: Array(shape, FP32, output=True)})
