@@ -32,11 +32,10 @@ _SOCKET = "WORKBENCH_CAPTURE"
 _SEVERITIES = {"leak": Severity.STRICT, "unwritten_copy": Severity.STRICT}
 _KERNEL_OF_LAUNCH = re.compile(r"the launch of ([\w:]+)")
 _PYTHON = {
-    "CUPY_COMPILE_WITH_PTX": "1",
     "CUPY_ACCELERATORS": "",
     "CUPY_CACHE_IN_MEMORY": "1",
 }
-"""For CuPy, which otherwise compiles to machine code, and calls libraries of machine code."""
+"""For CuPy, which otherwise takes machine code from its cache, and calls libraries of machine code."""
 
 
 class CaptureError(RuntimeError):

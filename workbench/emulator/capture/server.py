@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -61,6 +61,7 @@ class Operation(IntEnum):
     LAUNCH = 10
     OCCUPANCY = 11
     FINDING = 12
+    SOURCE = 13
 
 
 class Fields:
@@ -169,6 +170,7 @@ class Server:
     _kernels: list[Entry] = field(default_factory=list)
     _counts: Counter[str] = field(default_factory=Counter)
     _after: dict[object, bytes] = field(default_factory=dict)
+    _sources: dict[str, str] = field(default_factory=dict)
 
     def answer(self, operation: int, payload: bytes) -> tuple[int, bytes]:
         """A status, which is a ``cudaError_t``, and what goes with it."""
@@ -188,7 +190,7 @@ class Server:
 
     def _module(self, fields: Fields) -> bytes:
         given = [fields.data() for _ in range(fields.number())]
-        self._modules.append(_module_of(given, self.options.limits.arch))
+        self._modules.append(_module_of(given, self.options.limits.arch, self._sources))
         return _packed(len(self._modules) - 1)
 
     def _kernel(self, fields: Fields) -> bytes:
@@ -331,17 +333,26 @@ class Server:
         self.said(HostEvent(fields.text(), fields.text(), fields.text()))
         return b""
 
+    def _source(self, fields: Fields) -> bytes:
+        name = fields.text()
+        self._sources[name] = fields.text()
+        return b""
 
-def _module_of(given: list[bytes], arch: str) -> _Module:
+
+def _module_of(given: list[bytes], arch: str, sources: Mapping[str, str]) -> _Module:
     """The PTX of images that the device runs; without any, why not."""
     try:
         texts = [raw for raw in given if not holds_images(raw)]
         found = [image for raw in given if holds_images(raw) for image in images(raw)]
         texts += [image.contents for image in _newest(found, arch)]
         if texts:
-            return _Module([_program(text.rstrip(b"\0").decode(errors="replace"), arch) for text in texts])
+            return _Module([_program(text.rstrip(b"\0").decode(errors="replace"), arch, sources) for text in texts])
     except (DamagedData, CompilerUnavailable, PtxSyntaxError, ValueError) as error:
         return _Module([], str(error))
+    targets = sorted({one.target for one in found if one.is_ptx})
+    if targets:
+        held = " and ".join(f"sm_{number}{suffix}" for number, suffix in targets)
+        return _Module([], f"the program holds PTX for {held} and none for {arch}: choose another --arch")
     listed = sorted({f"sm_{one.architecture}" for one in found if one.architecture})
     held = f"machine code for {', '.join(listed)}" if listed else "machine code"
     return _Module([], f"the program holds {held} and no PTX for {arch}: add -gencode arch=compute_90,code=compute_90")
@@ -363,13 +374,15 @@ def _same(image: Image, arch: str) -> bool:
     return f"sm_{image.target[0]}{image.target[1]}" == arch
 
 
-def _program(text: str, arch: str) -> Program:
-    """PTX with the texts of the sources that it names, where they are there."""
+def _program(text: str, arch: str, sources: Mapping[str, str]) -> Program:
+    """PTX with the texts of the sources that it names: those that the process has compiled, and files."""
     program = Program.from_ptx(text, arch=arch)
     for line in text.splitlines():
         if line.lstrip().startswith(".file"):
             name = line.partition('"')[2].partition('"')[0]
-            if name and name not in program.sources and Path(name).is_file():
+            if name in sources:
+                program.sources[name] = sources[name]
+            elif name and name not in program.sources and Path(name).is_file():
                 program.sources[name] = Path(name).read_text(errors="replace")
     return program
 
@@ -387,4 +400,5 @@ _ANSWERS: dict[Operation, Callable[[Server, Fields], bytes]] = {
     Operation.LAUNCH: Server._launch,
     Operation.OCCUPANCY: Server._occupancy,
     Operation.FINDING: Server._finding,
+    Operation.SOURCE: Server._source,
 }

@@ -16,10 +16,13 @@ _LIBRARIES = ("/libc.so", "/libstdc++", "/ld-linux", "libpthread")
 def line_of(site: str, kernel: str = "") -> str:
     """`file.cu:12` of a call, whose addresses are given as `file+offset` a line, the innermost first.
 
+    Of a program of Python they come as `@file:12`; the innermost that is in no installed package is taken.
     Of a launch of `kernel`, the functions between that a compiler has made are left out.
 
     A function's name stands where the program has no lines (nvcc -g gives it some), and the address where it has none.
     """
+    if python := [frame[1:] for frame in site.splitlines() if frame.startswith("@")]:
+        return next((frame for frame in python if not _is_library(frame)), python[0])
     frames = [frame.rpartition("+") for frame in site.splitlines()]
     own = [(path, offset) for path, _, offset in frames if not any(word in path for word in _LIBRARIES)]
     fallback = ""
@@ -32,6 +35,10 @@ def line_of(site: str, kernel: str = "") -> str:
             if not fallback and function:
                 fallback = f"{Path(path).name}, in {function}"
     return fallback or (f"{Path(own[0][0]).name}+{own[0][1]}" if own else "")
+
+
+def _is_library(frame: str) -> bool:
+    return "-packages/" in frame or "/lib/python" in frame or frame.startswith("<")
 
 
 def _is_made(function: str, kernel: str) -> bool:

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "python.hpp"
+
 namespace workbench::capture {
 namespace {
 
@@ -99,7 +101,7 @@ std::string call_site(const void* interrupted) {
   const int count = backtrace(frames, kMostFrames);
   Dl_info own{};
   dladdr(reinterpret_cast<void*>(&call_site), &own);
-  std::string found;
+  std::string found = python_frames();
   bool begun = interrupted == nullptr;
   for (int i = 0; i < count; i++) {
     begun = begun || frames[i] == interrupted;

@@ -25,6 +25,7 @@ enum class Operation : uint32_t {
   launch,
   occupancy,
   finding,
+  source,
 };
 
 class Request {
@@ -76,8 +77,8 @@ Reply ask(const Request& request);
 int take_file();
 
 // Addresses in the host's code from which a function of CUDA was called, the innermost first, as
-// `file+offset`. With the address of an instruction that a signal has interrupted: that one, and what called
-// it.
+// `file+offset`; in front of them the lines of Python, as `@file:line`. With the address of an instruction
+// that a signal has interrupted: that one, and what called it.
 std::string call_site(const void* interrupted = nullptr);
 
 // Something that the host did wrong: `kind` is a code such as host_race.

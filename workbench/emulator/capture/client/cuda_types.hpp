@@ -20,6 +20,7 @@ enum : Error {
   kInvalidDevice = 101,
   kInvalidKernelImage = 200,
   kPeerAccessUnsupported = 217,
+  kFileNotFound = 301,
   kInvalidHandle = 400,
   kSymbolNotFound = 500,
   kHostMemoryNotRegistered = 713,

@@ -28,6 +28,7 @@ const Text& text_of(Error error) {
       {209, {"cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"}},
       {217, {"cudaErrorPeerAccessUnsupported", "peer access is not supported between these two devices"}},
       {218, {"cudaErrorInvalidPtx", "a PTX JIT compilation failed"}},
+      {301, {"cudaErrorFileNotFound", "file not found"}},
       {400, {"cudaErrorInvalidResourceHandle", "invalid resource handle"}},
       {500, {"cudaErrorSymbolNotFound", "named symbol not found"}},
       {600, {"cudaErrorNotReady", "device not ready"}},
@@ -52,6 +53,18 @@ const Text& text_of(Error error) {
 }
 
 }  // namespace
+
+const std::map<Error, const char*>& workbench::capture::driver_error_names() {
+  static const auto* all = new std::map<Error, const char*>{{0, "CUDA_SUCCESS"},
+                                                            {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+                                                            {3, "CUDA_ERROR_NOT_INITIALIZED"},
+                                                            {200, "CUDA_ERROR_INVALID_IMAGE"},
+                                                            {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+                                                            {400, "CUDA_ERROR_INVALID_HANDLE"},
+                                                            {500, "CUDA_ERROR_NOT_FOUND"},
+                                                            {719, "CUDA_ERROR_LAUNCH_FAILED"}};
+  return *all;
+}
 
 CUDA_API const char* cudaGetErrorName(Error error) { return text_of(error).name; }
 CUDA_API const char* cudaGetErrorString(Error error) { return text_of(error).text; }

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "connection.hpp"
+#include "python.hpp"
 
 namespace workbench::capture {
 namespace {
@@ -73,6 +74,7 @@ const void* interrupted(const void* context) {
 void on_fault(int signal, siginfo_t* info, void* context) {
   const auto address = reinterpret_cast<uint64_t>(info->si_addr);
   if (is_device_address(address)) {
+    const std::string site = call_site(interrupted(context));
     const std::lock_guard<std::recursive_mutex> lock(mutex);
     const char* does = is_write(context) ? "writes" : "reads";
     for (size_t i = 0; i < guards().size(); i++) {
@@ -84,7 +86,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
                  (one.only_read ? " reads" : " writes") +
                  ", and nothing has waited for it: call cudaStreamSynchronize or cudaEventSynchronize "
                  "before",
-             call_site(interrupted(context)));
+             site);
       protect_as_guarded(one.address, one.bytes);
       return;
     }
@@ -95,7 +97,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
                  (found ? " memory of the device through its pointer: copy it with cudaMemcpy, or use "
                           "cudaMallocManaged"
                         : " an address of the device at which nothing is allocated"),
-             call_site(interrupted(context)));
+             site);
     }
   }
   // as without this handler: the instruction faults again
@@ -250,6 +252,7 @@ void waited(const Clock& until) {
 }
 
 void say_leaks() {
+  if (is_python()) return;  // its pools keep what they have until the process ends
   for (const Allocation& one : allocations())
     if (one.space == Space::device)
       report("leak", std::to_string(one.bytes) + " bytes of device memory are never freed", one.site);

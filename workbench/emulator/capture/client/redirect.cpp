@@ -52,7 +52,7 @@ const void* replacement(const char* name) {
   std::string found = name;
   for (const char* suffix : kSuffixes)
     if (found.size() > 5 && found.compare(found.size() - 5, 5, suffix) == 0) found.resize(found.size() - 5);
-  return dlsym(own_handle, found.c_str());
+  return own_function(found);
 }
 
 // The functions of CUDA's runtime in an object that was loaded at `base`; whether it has any.
@@ -100,8 +100,9 @@ void redirect_loaded() {
         dladdr(reinterpret_cast<void*>(&redirect_loaded), &own);
         const char* path =
             info->dlpi_name != nullptr && *info->dlpi_name != 0 ? info->dlpi_name : "/proc/self/exe";
-        if (info->dlpi_addr != address_of(own.dli_fbase) && seen().insert(path).second)
-          redirect(path, info->dlpi_addr);
+        if (info->dlpi_addr == address_of(own.dli_fbase) || !seen().insert(path).second) return 0;
+        redirect(path, info->dlpi_addr);
+        if (std::strstr(path, "/libnvrtc.so") != nullptr) redirect_nvrtc(path, info->dlpi_addr);
         return 0;
       },
       nullptr);
@@ -123,4 +124,7 @@ __attribute__((constructor)) void begin() {
 }
 
 }  // namespace
+
+void* own_function(const std::string& name) { return dlsym(own_handle, name.c_str()); }
+
 }  // namespace workbench::capture

@@ -77,24 +77,6 @@ Module* module_of(Registered* binary) {
   return binary->module;
 }
 
-Error launch_kernel(Kernel* kernel, Error found, const dim3& grid, const dim3& block, void** arguments,
-                    size_t shared, const void* stream, bool cooperative) {
-  if (kernel == nullptr) return done(found ? found : kInvalidDeviceFunction);
-  Stream* where = stream_of(stream);
-  if (where == nullptr) return done(kInvalidHandle);
-  const std::string site = call_site();
-  const Error error = launch(
-      *where,
-      {kernel, three(grid), three(block), {1, 1, 1}, shared, cooperative, packed(*kernel, arguments), site});
-  if (error != 0) {
-    say_unread();
-    unread() = {"the launch of " + kernel->shown + " failed, and nothing has read the error: " +
-                    launch_refusal() + "; call cudaGetLastError after a launch",
-                site};
-  }
-  return done(error);
-}
-
 }  // namespace
 
 Error done(Error error) {
@@ -108,9 +90,27 @@ Kernel* kernel_of_function(const void* function, Error* error) {
   if (tables().handles.count(handle) > 0) return handle;
   const auto found = tables().functions.find(function);
   if (found == tables().functions.end()) return nullptr;
-  Kernel* kernel = kernel_of(*module_of(found->second.first), found->second.second, error);
+  return kernel_in(*module_of(found->second.first), found->second.second, error);
+}
+
+Kernel* kernel_in(Module& module, const std::string& name, Error* error) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  Kernel* kernel = kernel_of(module, name, error);
   if (kernel != nullptr) tables().handles.insert(kernel);
   return kernel;
+}
+
+Error launch_kernel(const void* function, const LaunchConfiguration& how, std::vector<uint8_t> arguments) {
+  Kernel* kernel = kernel_of_function(function);
+  Stream* stream = stream_of(how.stream);
+  if (stream == nullptr) return kInvalidHandle;
+  Launch wanted{kernel,     three(how.grid), three(how.block),     {1, 1, 1},
+                how.shared, false,           std::move(arguments), call_site()};
+  for (unsigned i = 0; i < how.attribute_count; i++) {
+    if (how.attributes[i].id == kClusterDimension) wanted.cluster = three(how.attributes[i].cluster);
+    if (how.attributes[i].id == kCooperative) wanted.cooperative = how.attributes[i].number != 0;
+  }
+  return launch(*stream, std::move(wanted));
 }
 
 Variable variable_of_symbol(const void* symbol) {
@@ -121,9 +121,14 @@ Variable variable_of_symbol(const void* symbol) {
 }
 
 Error refuse(const char* function) {
+  const std::string site = call_site();
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   if (tables().refused.insert(function).second)
-    report("not_emulated", std::string(function) + " is not emulated", call_site());
+    report("not_emulated",
+           std::string(function) + (std::strstr(function, "calls")
+                                        ? " cannot be redirected: link it with -cudart shared"
+                                        : " is not emulated"),
+           site);
   return done(kNotSupported);
 }
 
@@ -202,11 +207,23 @@ CUDA_API Error __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* share
   return kSuccess;
 }
 
+CUDA_API Error cudaLaunchKernelExC(const LaunchConfiguration* how, const void* function, void** arguments) {
+  Error error = kInvalidDeviceFunction;
+  const Kernel* kernel = kernel_of_function(function, &error);
+  return done(kernel == nullptr ? error : launch_kernel(function, *how, packed(*kernel, arguments)));
+}
+
 CUDA_API Error cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
                                 void* stream) {
-  Error error = 0;
-  Kernel* kernel = kernel_of_function(function, &error);
-  return launch_kernel(kernel, error, grid, block, arguments, shared, stream, false);
+  const LaunchConfiguration how{grid, block, shared, stream, nullptr, 0};
+  const Error error = cudaLaunchKernelExC(&how, function, arguments);
+  if (const Kernel* kernel = error != 0 ? kernel_of_function(function) : nullptr; kernel != nullptr) {
+    say_unread();
+    unread() = {"the launch of " + kernel->shown + " failed, and nothing has read the error: " +
+                    launch_refusal() + "; call cudaGetLastError after a launch",
+                call_site()};
+  }
+  return error;
 }
 
 CUDA_API Error __cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
@@ -216,26 +233,10 @@ CUDA_API Error __cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, voi
 
 CUDA_API Error cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void** arguments,
                                            size_t shared, void* stream) {
-  Error error = 0;
-  Kernel* kernel = kernel_of_function(function, &error);
-  error = launch_kernel(kernel, error, grid, block, arguments, shared, stream, true);
-  unread() = {};
-  return error;
-}
-
-CUDA_API Error cudaLaunchKernelExC(const LaunchConfiguration* how, const void* function, void** arguments) {
-  Error error = 0;
-  Kernel* kernel = kernel_of_function(function, &error);
-  Stream* stream = stream_of(how->stream);
-  if (kernel == nullptr) return done(error ? error : kInvalidDeviceFunction);
-  if (stream == nullptr) return done(kInvalidHandle);
-  Launch wanted{kernel, three(how->grid),           three(how->block), {1, 1, 1}, how->shared,
-                false,  packed(*kernel, arguments), call_site()};
-  for (unsigned i = 0; i < how->attribute_count; i++) {
-    if (how->attributes[i].id == kClusterDimension) wanted.cluster = three(how->attributes[i].cluster);
-    if (how->attributes[i].id == kCooperative) wanted.cooperative = how->attributes[i].number != 0;
-  }
-  return done(launch(*stream, wanted));
+  LaunchAttribute cooperative{kCooperative, {}, {}};
+  cooperative.number = 1;
+  const LaunchConfiguration how{grid, block, shared, stream, &cooperative, 1};
+  return cudaLaunchKernelExC(&how, function, arguments);
 }
 
 CUDA_API Error cudaGetLastError() {

@@ -9,51 +9,14 @@
 
 using namespace workbench::capture;
 
-namespace {
-
-constexpr int kVersion = 13000;
-
-// Numbers of cudaDeviceAttr that are used here.
-enum {
-  kMaxThreads = 1,
-  kMaxBlock = 2,
-  kMaxGrid = 5,
-  kSharedPerBlock = 8,
-  kConstant = 9,
-  kWarp = 10,
-  kMaxPitch = 11,
-  kRegistersPerBlock = 12,
-  kClock = 13,
-  kTextureAlignment = 14,
-  kMultiprocessors = 16,
-  kIntegrated = 18,
-  kMapHost = 19,
-  kConcurrentKernels = 31,
-  kMemoryClock = 36,
-  kBusWidth = 37,
-  kL2 = 38,
-  kThreadsPerMultiprocessor = 39,
-  kEngines = 40,
-  kUnified = 41,
-  kMajor = 75,
-  kMinor = 76,
-  kPriorities = 78,
-  kSharedPerMultiprocessor = 81,
-  kRegistersPerMultiprocessor = 82,
-  kManaged = 83,
-  kConcurrentManaged = 89,
-  kCooperativeLaunch = 95,
-  kSharedOptIn = 97,
-  kBlocksPerMultiprocessor = 106,
-  kReservedShared = 111,
-  kPools = 115,
-  kClusterLaunch = 120
-};
-
-int attribute(int which) {
+int workbench::capture::attribute(int which) {
   const auto found = device().attributes.find(which);
   return found == device().attributes.end() ? 0 : found->second;
 }
+
+namespace {
+
+constexpr int kVersion = 13000;
 
 // cudaDeviceProp, which CUDA 13 has changed: fields are appended in its order.
 class Properties {
