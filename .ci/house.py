@@ -25,7 +25,7 @@ BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 65_500),
     "Python of tests/": (("tests",), (".py",), 57_200),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 7_700),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_000),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_500),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 26_500),
 }
 """Folders, languages and the lines that they may have, about 4 % more than they had when this was last lowered. Whoever

@@ -118,7 +118,8 @@ class Device {
     launch.constant_bytes = assembler.pool().size();
     launch.allocations = {{kMemory, memory.size(), memory.data(), written.data(), true}};
     emu::Result result;
-    emu::run(program, launch, isa, result);
+    std::shared_ptr<emu::Series> series;
+    emu::run({{&program, &launch, &result}}, isa, series);
     return result;
   }
   template <class T>

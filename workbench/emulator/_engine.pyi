@@ -84,6 +84,8 @@ class Fault:
     other_block: int
     other_warp: int
     other_lane: int
+    launch: int  # of a race between two of a series: the later one; -1: none
+    other_launch: int
 
 class Waiting:
     block: int
@@ -113,35 +115,43 @@ class Result:
     trace_cut: bool
     counters: npt.NDArray[np.uint64]  # [rows, counter_names()], or no rows unless asked for
 
-def launch(
-    program: Program,
-    *,
-    grid: Sequence[int],
-    block: Sequence[int],
-    cluster: Sequence[int] = (1, 1, 1),
-    constants: npt.NDArray[np.uint8],
-    parameters: npt.NDArray[np.uint8],
-    allocations: Sequence[Allocation] = (),
-    tensor_maps: Sequence[TensorMap] = (),
-    shared_bytes: int = 0,
-    local_bytes: int = 0,
-    registers: int = 2**32 - 1,
-    resident_blocks: int = 1,
-    threads: int = 1,
-    time_slice: int = 2000,
-    seed: int = 0,
-    budget: int = 2**63,
-    checks: int = 15,
-    count: bool = False,
-    trace_events: int = 0,
-    trace_blocks: Sequence[int] = (),
-    trace_lines: Sequence[int] = (),
-    isa: str | None = None,
-    seconds: float = 0,
-    reserved_bytes: int = 0,
-    most_findings: int = 1,
-    failing: Sequence[bool] = (),  # of each of fault_names(); none: all are
-    suppressed: Sequence[tuple[int, int]] = (),  # index into fault_names(), row or -1
-    finding_lines: Sequence[int] = (),  # of each row
-    replicas: bool = False,
-) -> Result: ...
+class Launch:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        grid: Sequence[int],
+        block: Sequence[int],
+        cluster: Sequence[int] = (1, 1, 1),
+        constants: npt.NDArray[np.uint8],
+        parameters: npt.NDArray[np.uint8],
+        allocations: Sequence[Allocation] = (),
+        tensor_maps: Sequence[TensorMap] = (),
+        shared_bytes: int = 0,
+        local_bytes: int = 0,
+        registers: int = 2**32 - 1,
+        resident_blocks: int = 1,
+        threads: int = 1,
+        time_slice: int = 2000,
+        seed: int = 0,
+        budget: int = 2**63,
+        checks: int = 15,
+        count: bool = False,
+        trace_events: int = 0,
+        trace_blocks: Sequence[int] = (),
+        trace_lines: Sequence[int] = (),
+        seconds: float = 0,
+        reserved_bytes: int = 0,
+        most_findings: int = 1,
+        failing: Sequence[bool] = (),  # of each of fault_names(); none: all are
+        suppressed: Sequence[tuple[int, int]] = (),  # index into fault_names(), row or -1
+        finding_lines: Sequence[int] = (),  # of each row
+        replicas: bool = False,
+        after: Sequence[tuple[int, bool]] = (),  # launches of the series, and whether programmatically
+        copies: Sequence[tuple[int, int, int, int]] = (),  # to, from or 0, bytes, value
+    ) -> None: ...
+
+class Series:
+    """What launches that need not have ended before the next one have in common."""
+
+def run(launches: Sequence[Launch], series: Series | None = None, isa: str | None = None) -> list[Result]: ...

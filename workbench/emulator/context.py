@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from . import ptx
 from .launch_checks import shared_bytes_of
+from .mangled import kernel_name_of
 from .memory import Allocation, Memory
 from .program import Entry
 from .stack import STACK
@@ -24,6 +26,22 @@ class LaunchContext:
     grid: tuple[int, int, int]
     dynamic_shared_bytes: int
     seed: int
+    label: str = ""  # of a copy, which has no kernel
+    stream: int | None = None
+    after: Sequence[tuple[int, bool]] = ()  # numbers of the launches that it follows, and whether programmatically
+    series: list[LaunchContext] = field(default_factory=list)  # launches that need not end before the next begins
+    counts: Any = ()  # how often each row has been executed
+
+    @property
+    def name(self) -> str:
+        """The kernel as the source calls it."""
+        known = kernel_name_of(self.entry.name)
+        return self.label or f"{known.name}{known.arguments}"
+
+    def executed(self, opcode: str) -> list[int]:
+        """The rows with this opcode that some warp has executed."""
+        rows = [row for row, count in enumerate(self.counts) if count]
+        return [row for row in rows if (found := self.instruction(row)) and found.opcode == opcode]
 
     @property
     def sources(self) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import cache
 from pathlib import Path, PurePath
@@ -33,7 +33,7 @@ from .launch_checks import (
     triple,
     whole_number,
 )
-from .memory import ELEMENT_TYPES, Memory, TensorMap
+from .memory import ELEMENT_TYPES, Allocation, Memory, TensorMap
 from .program import Entry, early_returns, line_numbers
 from .ptx import SourceLocation
 from .severity import CAUSES, kind_of, severity_of
@@ -41,7 +41,7 @@ from .source_lines import is_of_cuda, text_of
 from .statistics import Statistics
 from .trace import Timeline, Traced
 
-__all__ = ["Checks", "Rules", "Suppression", "execute", "printed_text"]
+__all__ = ["Checks", "Prepared", "Rules", "Series", "Suppression", "execute", "prepare", "printed_text", "run"]
 
 # --------------------------------------------------------------------------------------------------------------- printf
 
@@ -388,40 +388,111 @@ class _Launch:
         x, y, z = self.block
         return limits.resident_blocks(x * y * z, shared_bytes_of(self.entry, self.dynamic_shared_bytes), registers)
 
-    def context(self) -> LaunchContext:
+    def context(self, prepared: Prepared, counts: Any, series: Series) -> LaunchContext:
         """For the sentences of a finding."""
-        return LaunchContext(self.entry, self.memory, self.block, self.grid, self.dynamic_shared_bytes, self.seed)
+        shape = self.entry, self.memory, self.block, self.grid, self.dynamic_shared_bytes, self.seed
+        return LaunchContext(*shape, prepared.label, prepared.stream, prepared.after, series.launches, counts)
 
-    def run(self, args: Sequence[Argument], **options: Any) -> _engine.Result:
-        """Hands everything to the engine. Raises ``ArgumentError``."""
-        entry, memory = self.entry, self.memory
+
+@dataclass(slots=True)
+class Series:
+    """Launches that need not have ended before the next one begins, and what the engine remembers of their accesses."""
+
+    engine: _engine.Series = field(default_factory=_engine.Series)
+    launches: list[LaunchContext] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A launch that has been checked.
+
+    ``after`` has numbers of launches of its series that come before it, and whether it depends on them
+    programmatically. ``copies`` are what it does instead, where it is no kernel: address, source, bytes, value.
+    """
+
+    launch: _Launch
+    args: Sequence[Argument]
+    rules: Rules
+    resident: int
+    trace: Traced | None
+    options: dict[str, Any]
+    label: str = ""
+    stream: int | None = None
+    after: Sequence[tuple[int, bool]] = ()
+    copies: Sequence[tuple[int, int, int, int]] = ()
+    _workspace: Allocation | None = None
+    _placed: dict[str, Any] = field(default_factory=dict)
+
+    def place(self) -> None:
+        """Puts variables and parameters in memory. Raises ``ArgumentError``."""
+        launch = self.launch
+        entry, memory = launch.entry, launch.memory
         variables = entry.program.load(memory, entry.decoded.variables)
-        parameters, tensor_maps = parameter_buffer(entry, args, memory)
-        workspace = memory.upload(_GRID_WORKSPACE, "grid workspace") if entry.cooperative else None
-        shape = self.grid, self.block, self.cluster, self.dynamic_shared_bytes, workspace
-        tensor_maps += memory.tensor_maps.items()
-        result = _engine.launch(
+        parameters, tensor_maps = parameter_buffer(entry, self.args, memory)
+        self._workspace = memory.upload(_GRID_WORKSPACE, "grid workspace") if entry.cooperative else None
+        shape = launch.grid, launch.block, launch.cluster, launch.dynamic_shared_bytes, self._workspace
+        constants = constant_pool(entry, shape, variables)
+        self._placed = {"parameters": parameters, "constants": constants, "tensor_maps": tensor_maps}
+
+    def handed_over(self, allocations: Sequence[_engine.Allocation], slices: int) -> _engine.Launch:
+        """The launch for the engine; ``slices``: warp instructions before another warp may run."""
+        launch, placed = self.launch, self._placed
+        entry, maps = launch.entry, [*placed["tensor_maps"], *launch.memory.tensor_maps.items()]
+        return _engine.Launch(
             entry.engine_program,
-            grid=self.grid,
-            block=self.block,
-            cluster=self.cluster,
-            constants=constant_pool(entry, shape, variables),
-            parameters=parameters,
-            allocations=[_engine.Allocation(a.address, a.data, a.written, a.writable) for a in memory.allocations],
-            tensor_maps=[_engine_tensor_map(address, tensor) for address, tensor in tensor_maps],
-            shared_bytes=shared_bytes_of(entry, self.dynamic_shared_bytes, reserved=True),
+            grid=launch.grid,
+            block=launch.block,
+            cluster=launch.cluster,
+            constants=placed["constants"],
+            parameters=placed["parameters"],
+            allocations=allocations,
+            tensor_maps=[_engine_tensor_map(address, tensor) for address, tensor in maps],
+            shared_bytes=shared_bytes_of(entry, launch.dynamic_shared_bytes, reserved=True),
             local_bytes=entry.local_bytes,
-            seed=self.seed,
+            seed=launch.seed,
             reserved_bytes=H200.shared_reserved_per_block if entry.uses_reserved_shared else 0,
-            **options,
+            resident_blocks=self.resident,
+            time_slice=slices,
+            after=self.after,
+            copies=self.copies,
+            **self.options,
         )
-        memory.settle()
-        if workspace is not None:
-            memory.free(workspace)
-        return result
+
+    def result(self, result: _engine.Result, context: LaunchContext) -> Statistics:
+        """What the engine reports, and frees what was allocated for the launch."""
+        launch, entry = self.launch, self.launch.entry
+        if self._workspace is not None:
+            launch.memory.free(self._workspace)
+        seen = Timeline(entry, launch.grid, launch.dynamic_shared_bytes, launch.seed, result.trace, result.trace_cut)
+        counts = (result.instructions, result.switches, self.resident, result.counts, entry)
+        output = printed_text(result.printed, result.prints_dropped, launch.memory)
+        counters = result.counters if self.options["count"] else None
+        findings = _findings(result, context, self.rules)
+        return Statistics(*counts, counters, seen if self.trace else None, output, *findings)
 
 
-def execute(
+_SLICES = (2000, 40, 300)
+
+
+def run(prepared: Sequence[Prepared], series: Series | None = None) -> list[Statistics]:
+    """Executes launches together: blocks of those that may overlap run in turns, which the first one's seed draws.
+
+    They are the next ones of the ``series``. Raises ``ArgumentError``; failures are in ``Statistics.findings``.
+    """
+    series = series or Series()
+    memory = prepared[0].launch.memory
+    for one in prepared:
+        one.place()
+    allocations = [_engine.Allocation(a.address, a.data, a.written, a.writable) for a in memory.allocations]
+    slices = _SLICES[prepared[0].launch.seed % len(_SLICES)] if len(prepared) > 1 else _SLICES[0]
+    results = _engine.run([one.handed_over(allocations, slices) for one in prepared], series.engine)
+    memory.settle()
+    contexts = [one.launch.context(one, result.counts, series) for one, result in zip(prepared, results, strict=True)]
+    series.launches += contexts
+    return [one.result(found, context) for one, found, context in zip(prepared, results, contexts, strict=True)]
+
+
+def prepare(
     entry: Entry,
     grid: Dimensions,
     block: Dimensions,
@@ -442,6 +513,22 @@ def execute(
     strict: bool = False,
     suppress: str | Sequence[str] = (),
     max_findings: int = 1,
+) -> Prepared:
+    """A launch as ``execute`` takes it, which raises what that raises before anything has run."""
+    rules = Rules.of(entry, strict, suppress, max_findings)
+    shared_bytes = whole_number(shared_bytes, "the size of dynamic shared memory", 0, 2**31 - 1)
+    seed = whole_number(seed, "the seed", 0, 2**64 - 1)
+    limit = _Limit.of(threads, max_warp_instructions, max_seconds)
+    launch = _Launch.of(entry, memory, grid, block, cluster, shared_bytes, seed)
+    limits = limits_of(entry.program.arch) if limits is None else limits
+    launch.check(registers_per_thread, limits)
+    options = {"checks": int(checks), "count": counters, **_options(limit, rules, trace, entry)}
+    options["registers"] = registers_of(entry, registers_per_thread)
+    return Prepared(launch, args, rules, launch.resident(registers_per_thread, limits), trace, options)
+
+
+def execute(
+    entry: Entry, grid: Dimensions, block: Dimensions, args: Sequence[Argument], *, memory: Memory, **options: Any
 ) -> Statistics:
     """Executes a kernel.
 
@@ -459,34 +546,20 @@ def execute(
     Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a failure; memory then
     holds what had been written. Findings that are no failures are in ``Statistics.findings``.
     """
-    rules = Rules.of(entry, strict, suppress, max_findings)
-    shared_bytes = whole_number(shared_bytes, "the size of dynamic shared memory", 0, 2**31 - 1)
-    seed = whole_number(seed, "the seed", 0, 2**64 - 1)
-    limit = _Limit.of(threads, max_warp_instructions, max_seconds)
-    launch = _Launch.of(entry, memory, grid, block, cluster, shared_bytes, seed)
-    limits = limits_of(entry.program.arch) if limits is None else limits
-    launch.check(registers_per_thread, limits)
-    options = {"checks": int(checks), "count": counters, **_options(limit, rules, trace, entry)}
-    resident = launch.resident(registers_per_thread, limits)
-    result = launch.run(args, registers=registers_of(entry, registers_per_thread), resident_blocks=resident, **options)
-    timeline = Timeline(entry, launch.grid, shared_bytes, seed, result.trace, result.trace_cut) if trace else None
-    counts = (result.instructions, result.switches, resident, result.counts, entry)
-    output = printed_text(result.printed, result.prints_dropped, memory)
-    findings = _findings(result, launch, rules)
-    statistics = Statistics(*counts, result.counters if counters else None, timeline, output, *findings)
-    rules.check(statistics)
+    launch = prepare(entry, grid, block, args, memory=memory, **options)
+    (statistics,) = run([launch])
+    launch.rules.check(statistics)
     return statistics
 
 
 def _findings(
-    result: _engine.Result, launch: _Launch, rules: Rules
+    result: _engine.Result, context: LaunchContext, rules: Rules
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], bool, tuple[str, ...]]:
     """What is reported, what is suppressed, whether the launch was stopped, and which suppressions matched nothing.
 
     A suppressed finding is reported all the same where the launch could not go on behind it.
     """
-    context = launch.context()
-    returned = set(launch.entry.early_returns or ())
+    returned = set(context.entry.early_returns or ())
     every = [
         explain(fault, waiting, context)
         for fault, waiting in result.findings

@@ -13,18 +13,20 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from .architectures import ArchitectureError, architecture
-from .execution import Checks, execute
+from .execution import Checks, Prepared, Series, prepare, run
 from .explain.words import say_count
-from .fault import KernelFault
 from .findings import Finding, Severity
-from .launch_checks import ArgumentError, Dimensions, LaunchError
+from .launch_checks import ArgumentError, Dimensions, LaunchError, whole_number
 from .mangled import kernel_name_of, matches
-from .memory import Memory
+from .memory import Allocation, Memory
 from .passing import Arguments
 from .program import Entry, Program
-from .source import kernel_name, load
+from .source import kernel_name, load, nothing
 from .statistics import Counters, Statistics
+from .streams import DEFAULT_STREAM, Event, Order
 from .trace import Traced
 from .values import Argument, Array
 
@@ -32,6 +34,8 @@ __all__ = ["MOST_FINDINGS", "MOST_WARP_INSTRUCTIONS", "Report", "Session", "laun
 
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds."""
+HOST_READS, HOST_WRITES = -1, -2
+"""Values of a copy that is an access of the host instead; see engine.hpp."""
 MOST_FINDINGS = 20
 """Failures after which a launch ends, unless another number is asked for."""
 
@@ -50,6 +54,15 @@ class Report:
     statistics: Statistics
     arguments: dict[str, Array] = field(repr=False)
     strict: bool = False
+    session: Session | None = field(default=None, repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not there yet: of a launch in a stream, which is executed now."""
+        if name not in ("findings", "statistics", "arguments"):
+            raise AttributeError(name)
+        assert self.session is not None
+        self.session._execute()
+        return object.__getattribute__(self, name)
 
     @property
     def ok(self) -> bool:
@@ -184,20 +197,36 @@ def launch(
     return session.launch(entry, grid, block, args, shared=shared, **asked)
 
 
+@dataclass(slots=True)
+class _Pending:
+    """A launch or a copy that has not been executed yet, and the report that waits for it."""
+
+    prepared: Prepared
+    report: Report | None
+    raise_on_hazard: bool = False
+
+
 class Session:
-    """Kernels that run one after the other on the same memory.
+    """Kernels on the same memory, one after the other or in streams.
 
     An array that several launches are given is the same memory in all of them, and what one has stored there, others
-    read; elements that none has stored in an ``Output`` stay without a value. Arrays hold what was stored after every
-    launch, and what the host changes in them between launches is stored before the next.
+    read; elements that none has stored in an ``Output`` stay without a value. A launch without a stream has ended when
+    the call returns: arrays hold what was stored, and what the host changes in them is stored before the next one.
+    With a stream, launches and copies are executed by ``synchronize``, by the next launch without a stream, or when a
+    report is looked at; arrays hold what was stored from then on. Those that nothing orders run at the same time.
 
-    ``program`` is what ``load`` made; ``set`` gives a ``__constant__`` or ``__device__`` variable a value.
+    ``program`` is what ``load`` made; ``set`` gives a ``__constant__`` or ``__device__`` variable a value. ``findings``
+    are those of copies and of the host; those of a launch are in its report.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.memory = Memory()
         self._arguments = Arguments(self.memory)
+        self._order, self._series, self._base = Order(), Series(), 0  # and the series' first number in the order
+        self._pending: list[_Pending] = []
+        self.findings: list[Finding] = []
+        self._ended = True  # all that has been given to streams, as far as it does not wait here
 
     def launch(
         self,
@@ -207,6 +236,9 @@ class Session:
         args: Sequence[Argument] | Mapping[str, Argument],
         *,
         shared: int = 0,
+        stream: int | None = None,
+        programmatic: bool = False,
+        after: Sequence[Event] = (),
         raise_on_hazard: bool = False,
         strict: bool = False,
         max_findings: int = MOST_FINDINGS,
@@ -215,37 +247,155 @@ class Session:
     ) -> Report:
         """Executes a kernel and reports its hazards, as the function ``launch`` does.
 
+        ``stream`` is a number: launches of one stream follow one another, and 0 is the default stream, which waits for
+        all others and which all others wait for. ``after`` has events that the launch waits for, too. A
+        ``programmatic`` launch may begin before the one before it in its stream has ended, as with
+        ``cudaLaunchAttributeProgrammaticStreamSerialization``: as soon as every block of that has called
+        ``cudaTriggerProgrammaticLaunchCompletion()`` or ended. What it does before
+        ``cudaGridDependencySynchronize()`` is in no order with what that one does.
+
         ``options`` are further ones of ``execute``: ``cluster``, ``seed``, ``checks``, ``counters``, ``trace``,
-        ``suppress``, ``max_seconds``. It raises what ``launch`` raises, except errors of the source.
+        ``suppress``, ``max_seconds``. It raises what ``launch`` raises, except errors of the source; of a launch in a
+        stream, a hazard is raised when the launch is executed.
         """
         kernel = _find_entry(self.program, entry)
         given = dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}
-        arguments = self._arguments
-        arguments.refresh()
-        converted = arguments.converted(kernel, given)
-        fault: KernelFault | None = None
-        try:
-            statistics = execute(
-                kernel,
-                grid,
-                block,
-                converted,
-                memory=self.memory,
-                shared_bytes=shared,
-                registers_per_thread=self.program.registers_per_thread.get(kernel.name),
-                max_warp_instructions=max_warp_instructions,
-                strict=strict,
-                max_findings=max_findings,
-                **options,
-            )
-        except KernelFault as hazard:
-            if hazard.statistics is None:
-                raise
-            fault, statistics = hazard, hazard.statistics
-        arguments.copy_back()
-        if fault is not None and raise_on_hazard:
-            raise fault
-        return Report(kernel.name, list(statistics.findings), statistics, dict(arguments.arrays), strict)
+        self._begin(programmatic)
+        prepared = prepare(
+            kernel,
+            grid,
+            block,
+            self._arguments.converted(kernel, given),
+            memory=self.memory,
+            shared_bytes=shared,
+            registers_per_thread=self.program.registers_per_thread.get(kernel.name),
+            max_warp_instructions=max_warp_instructions,
+            strict=strict,
+            max_findings=max_findings,
+            **options,
+        )
+        report = Report.__new__(Report)
+        report.kernel, report.strict, report.session = kernel.name, strict, self
+        self._add(prepared, stream, programmatic, after, report, raise_on_hazard)
+        if stream is None:
+            self._execute()
+        return report
+
+    def copy(
+        self, destination: Array, source: Array | int, *, stream: int = DEFAULT_STREAM, after: Sequence[Event] = ()
+    ) -> None:
+        """Copies an array in a stream, as ``cudaMemcpyAsync`` does, or fills it with a byte, as ``cudaMemsetAsync``.
+
+        ``destination`` and ``source`` are arrays of one size in bytes, or ``source`` is a number from 0 to 255. Their
+        contents are those of the kernels' memory: what the host changes in ``source`` meanwhile is not seen. ``stream``
+        and ``after`` are those of ``launch``. Raises ``ArgumentError`` and ``LaunchError``.
+        """
+        self._begin()
+        to = self._placed(destination)
+        if isinstance(source, int):
+            value = whole_number(source, "the byte that fills an array", 0, 255)
+            return self._host([(to.address, 0, to.nbytes, value)], f"the memset of {to.name}", stream, after)
+        from_ = self._placed(source)
+        if from_.nbytes != to.nbytes:
+            raise ArgumentError(f"{from_.name} has {from_.nbytes} bytes, and {to.name} has {to.nbytes}: copy as many")
+        if from_.written is not None and to.written is None:
+            to.written = np.ones(to.nbytes, np.uint8)
+        label = f"the copy from {from_.name} to {to.name}"
+        self._host([(to.address, from_.address, to.nbytes, 0)], label, stream, after)
+
+    def access(self, array: Array, *, write: bool = False) -> None:
+        """The host reads or writes an array in pinned memory here, without a copy.
+
+        That comes after what the host has waited for by ``synchronize``, and before the launches that follow.
+        """
+        self._begin()
+        target = self._placed(array)
+        kind = HOST_WRITES if write else HOST_READS
+        label = f"the host's {'write to' if write else 'read of'} {target.name}"
+        self._host([(target.address, 0, target.nbytes, kind)], label, None, ())
+
+    def event(self, stream: int = DEFAULT_STREAM, *, programmatic: bool = False) -> Event:
+        """A point behind what has been given to a stream, for ``after`` of launches and copies in other streams.
+
+        A ``programmatic`` one is passed as soon as the last launch there has triggered or ended. Raises
+        ``LaunchError`` where nothing has been given to the stream.
+        """
+        return self._order.event(stream, programmatic)
+
+    def synchronize(self, event: Event | None = None) -> None:
+        """Executes what has been given to streams, and lets the host wait for it, or for one event only.
+
+        Arrays then hold what was stored. Raises ``KernelFault`` where ``raise_on_hazard`` was asked for.
+        """
+        self._execute(whole=event is not None)
+        if event is None:
+            self._order, self._series, self._base = Order(), Series(), 0
+        else:
+            self._order.host.update(event.nodes)
+
+    def _begin(self, programmatic: bool = False) -> None:
+        """What the host has changed in arrays is stored, and what has ended is forgotten, unless it may be of use."""
+        if self._pending:
+            return
+        self._arguments.refresh()
+        if self._ended and not programmatic:
+            self._order, self._series, self._base = Order(), Series(), 0
+
+    def _execute(self, whole: bool = False) -> None:
+        """Executes what waits, ``whole`` or in parts of which each comes after the one before."""
+        pending, self._pending = self._pending, []
+        order, faults = self._order, list[_Pending]()
+        first = len(order.before) - len(pending)
+        while pending:
+            cuts = (node for node in range(first + 1, len(order.before)) if not whole and order.is_cut(node))
+            together = next(cuts, len(order.before)) - first
+            now, pending = pending[:together], pending[together:]
+            if order.is_cut(first):
+                self._series, self._base = Series(), first
+            for one in now:
+                one.prepared.after = [(n - self._base, how) for n, how in one.prepared.after if n >= self._base]
+            for one, statistics in zip(now, run([one.prepared for one in now], self._series), strict=True):
+                self.findings += statistics.findings if one.report is None else ()
+                if one.report is not None:
+                    one.report.findings, one.report.statistics = list(statistics.findings), statistics
+                    one.report.arguments = dict(self._arguments.arrays)
+            faults += [one for one in now if one.raise_on_hazard and one.report and not one.report.ok]
+            first += together
+        self._ended = not whole
+        self._arguments.copy_back()
+        for one in faults[:1]:
+            assert one.report is not None
+            one.prepared.rules.check(one.report.statistics)
+
+    def _add(
+        self,
+        prepared: Prepared,
+        stream: int | None,
+        programmatic: bool,
+        after: Sequence[Event],
+        report: Report | None = None,
+        raise_on_hazard: bool = False,
+    ) -> None:
+        prepared.after = self._order.add(DEFAULT_STREAM if stream is None else stream, programmatic, after)
+        prepared.stream = stream
+        self._pending.append(_Pending(prepared, report, raise_on_hazard))
+
+    def _placed(self, array: Array) -> Allocation:
+        """Where an array lies. Raises ``ArgumentError``."""
+        if not isinstance(array, np.ndarray):
+            raise ArgumentError(f"an array is needed, such as a launch is given, and not {type(array).__name__}")
+        known = self._arguments.placed.get(id(array))
+        return known.allocation if known else self._arguments.place(f"array {len(self._arguments.placed) + 1}", array)
+
+    def _host(
+        self, copies: Sequence[tuple[int, int, int, int]], label: str, stream: int | None, after: Sequence[Event]
+    ) -> None:
+        prepared = prepare(nothing(), 1, 1, (), memory=self.memory, max_findings=MOST_FINDINGS)
+        prepared.copies, prepared.label = copies, label
+        if stream is not None:
+            return self._add(prepared, stream, False, after)
+        prepared.after = self._order.add_host()
+        self._pending.append(_Pending(prepared, None))
 
     def set(self, name: str, value: Argument) -> None:
         """Gives a ``__constant__`` or ``__device__`` variable a value, an array, a number, a ``Struct`` or bytes.

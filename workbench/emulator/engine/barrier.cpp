@@ -1,4 +1,5 @@
 // Control: branches, exit, and the barriers of a block, a warp and a cluster.
+#include "launches.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
 #include "warpgroup.hpp"
@@ -382,6 +383,25 @@ Flow yield(Warp&, const Instruction&, uint32_t lanes) { return {lanes, true}; }
 
 void nothing(Warp&, const Instruction&) {}
 
+Flow grid_wait(Warp& warp, const Instruction&, uint32_t lanes) {
+  if (launch_waits(*warp.machine)) {
+    warp.groups.push_back({lanes, warp.pc + 1, Wait::grid});
+    return {0};
+  }
+  const Knowledge told = launch_waited(*warp.machine);
+  if (told.now.far) race_learn(warp, told, lanes);
+  return {lanes};
+}
+
+Flow launch_dependents(Warp& warp, const Instruction&, uint32_t lanes) {
+  launch_triggers(warp);
+  if (warp.machine->together) {  // those may begin now
+    warp.run_until = 0;
+    warp.block->cluster->gives_way = true;
+  }
+  return {lanes};
+}
+
 void fence(Warp& warp, const Instruction& instruction) {
   race_fence(warp, instruction.flags);
   may_give_way(warp, true);
@@ -437,8 +457,9 @@ void add_control_operations(Table& table) {
       table.add_control("barrier.cluster.wait" + std::string(order) + aligned, "", cluster_wait);
   }
 
-  for (const char* name : {"nop", "griddepcontrol.wait", "griddepcontrol.launch_dependents"})
-    table.add(name, "", nothing);
+  table.add("nop", "", nothing);
+  table.add_control("griddepcontrol.wait", "", grid_wait);
+  table.add_control("griddepcontrol.launch_dependents", "", launch_dependents);
   table.add("fence.proxy", "", proxy_fence);
   table.add("fence.mbarrier_init", "", mbarrier_fence);
   table.add("fence", "", fence);

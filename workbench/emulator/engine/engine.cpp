@@ -9,13 +9,13 @@ namespace workbench::emulator {
 
 // Each instruction set's build of the engine; see isa.hpp.
 namespace baseline_isa {
-void run_launch(const Program&, const Launch&, Result&);
+void run_launches(const std::vector<Work>&, std::shared_ptr<Series>&);
 void list_operations(std::vector<OperationInfo>&);
 std::string expand_signature(const std::string&, std::string*);
 }  // namespace baseline_isa
 #ifdef WORKBENCH_HAS_V3
 namespace v3_isa {
-void run_launch(const Program&, const Launch&, Result&);
+void run_launches(const std::vector<Work>&, std::shared_ptr<Series>&);
 }
 #endif
 
@@ -192,7 +192,9 @@ Isa best_isa() {
   return Isa::baseline;
 }
 
-void run(const Program& program, const Launch& launch, Isa isa, Result& result) {
+namespace {
+
+void check(const Program& program, const Launch& launch) {
   const uint64_t block_threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
   const uint64_t cluster = uint64_t{launch.cluster[0]} * launch.cluster[1] * launch.cluster[2];
   if (block_threads == 0 || block_threads > 1024)
@@ -215,11 +217,17 @@ void run(const Program& program, const Launch& launch, Isa isa, Result& result) 
   if (static_cast<uint64_t>(pool) > launch.constant_bytes ||
       reinterpret_cast<uintptr_t>(launch.constants) % 128)
     throw std::invalid_argument("the constant pool is too small or not aligned to 128 bytes");
+}
+
+}  // namespace
+
+void run(const std::vector<Work>& works, Isa isa, std::shared_ptr<Series>& series) {
+  for (const Work& work : works) check(*work.program, *work.launch);
 #ifdef WORKBENCH_HAS_V3
-  if (isa == Isa::v3) return v3_isa::run_launch(program, launch, result);
+  if (isa == Isa::v3) return v3_isa::run_launches(works, series);
 #endif
   (void)isa;
-  baseline_isa::run_launch(program, launch, result);
+  baseline_isa::run_launches(works, series);
 }
 
 }  // namespace workbench::emulator

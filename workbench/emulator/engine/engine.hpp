@@ -184,6 +184,18 @@ enum Check : uint32_t {
   kCheckRaces = 8,  // conflicting accesses that nothing puts in order, in shared and global memory
 };  // bounds and alignment are always checked
 
+struct Predecessor {
+  uint32_t launch;    // its number among those of a series
+  bool programmatic;  // the launch may begin as soon as every block of it has triggered or ended
+};
+
+struct HostCopy {     // what a copy or a memset does instead of a kernel
+  uint64_t to, from;  // addresses; from 0: `value` is stored
+  uint64_t bytes;
+  int32_t value;
+};
+constexpr int32_t kHostReads = -1, kHostWrites = -2;  // values: the host itself accesses what lies at `to`
+
 struct Launch {
   uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
   const uint8_t* constants = nullptr;  // the pool, 128-byte aligned
@@ -216,6 +228,8 @@ struct Launch {
   std::vector<uint8_t> failing;  // of each FaultKind: whether it is a failure; empty: all are
   std::vector<std::pair<int32_t, int32_t>> suppressed;  // FaultKind and row (-1: any) that do not count
   std::vector<int32_t> finding_lines;  // of each row: a number, the same for rows of one line; or empty
+  std::vector<Predecessor> after;      // launches of the series
+  std::vector<HostCopy> copies;
 };
 
 // ---- timeline, where it is asked for; see trace.hpp
@@ -343,6 +357,7 @@ struct Fault {
   int64_t info = 0, detail = 0;
   int64_t other_block = -1;  // of a race
   int32_t other_warp = -1, other_lane = -1;
+  int32_t launch = -1, other_launch = -1;  // of a race between two of a series: the later one's
 };
 
 constexpr int64_t kLeftBefore =
@@ -443,6 +458,7 @@ enum class WaitReason : int32_t {
   registers,
   warpgroup,
   unit,          // an asynchronous unit
+  grid,          // griddepcontrol.wait
   passed_again,  // not a wait any more: of an mbarrier whose phase had ended before the last one that passed
 };
 
@@ -531,6 +547,17 @@ void validate(const Program& program);
 
 enum class Isa : int32_t { baseline, v3 };
 Isa best_isa();
-void run(const Program& program, const Launch& launch, Isa isa, Result& result);
+// What launches that need not have ended before the next one begins have in common: memory of who accessed
+// what.
+struct Series {
+  virtual ~Series() = default;
+};
+struct Work {
+  const Program* program;
+  const Launch* launch;
+  Result* result;
+};
+// Executes launches together. They are the next ones of the series, where there is one.
+void run(const std::vector<Work>& works, Isa isa, std::shared_ptr<Series>& series);
 
 }  // namespace workbench::emulator

@@ -4,10 +4,13 @@
 #include <condition_variable>
 #include <deque>
 #include <iterator>
+#include <limits>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include "counters.hpp"
+#include "launches.hpp"
 #include "mbarrier.hpp"
 #include "memory.hpp"
 #include "race.hpp"
@@ -120,27 +123,60 @@ class Order {
 using SteadyClock = std::chrono::steady_clock;
 constexpr auto kPollInterval = std::chrono::milliseconds(50);
 
-struct Shared {  // what the host threads of a launch share
+struct Job {  // one of the launches that run together
+  Machine machine;
+  Order order;
+  int64_t next = 0, count;  // clusters that have been started, and that there are
+  int64_t resident;         // that the device holds
+
+  Job(int64_t clusters, int64_t together, uint64_t seed)
+      : order(clusters, together, seed), count(clusters), resident(together) {}
+  // The part of the device that a cluster takes, where a host thread has one of so many of it.
+  double room(int64_t thread, int64_t threads) const {
+    return 1.0 /
+           static_cast<double>(std::max<int64_t>(1, resident / threads + (thread < resident % threads)));
+  }
+};
+using Jobs = std::vector<std::unique_ptr<Job>>;
+
+struct Shared {  // what the host threads of a run share
   std::mutex mutex;
   std::condition_variable ended;
   int64_t running = 0;  // of the other threads
   SteadyClock::time_point start = SteadyClock::now();
-  Order order;
-  int64_t next = 0, count;
+  Jobs& jobs;
+  LaunchSeries& series;
+  Random random;                 // of launches that run together
+  int64_t started = 0;           // clusters
   std::atomic<int64_t> stop_at;  // position of the earliest cluster that failed: later ones need not run
-  Result* result;
+  Result* failing = nullptr;     // whose cluster that is
   bool alone;
   std::vector<uint64_t> still;  // of each host thread, see `stands_still`
 
-  Shared(const Order& o, int64_t n, Result* r, size_t threads)
-      : order(o), count(n), stop_at(n), result(r), alone(threads == 1), still(threads) {}
+  Shared(Jobs& j, LaunchSeries& s, uint64_t seed, size_t threads)
+      : jobs(j),
+        series(s),
+        random{seed},
+        stop_at(std::numeric_limits<int64_t>::max()),
+        alone(threads == 1),
+        still(threads) {}
 
-  bool take(int64_t& position, int64_t& index) {
+  // The next cluster of a launch that may begin and fits; null where there is none.
+  template <class Fits>
+  Job* take(int64_t& position, int64_t& index, const Fits& fits) {
     std::lock_guard<std::mutex> lock(mutex);
-    if (next >= std::min<int64_t>(count, stop_at)) return false;
-    position = next++;
-    index = order.at(position);
-    return true;
+    Job* chosen = nullptr;
+    uint32_t found = 0;
+    for (const std::unique_ptr<Job>& job : jobs) {
+      if (job->next >= job->count || !fits(*job)) continue;
+      if (!series.may_begin(series.launches[job->machine.number])) continue;
+      if (++found == 1 || random.below(found) == 0) chosen = job.get();
+    }
+    if (!chosen || started >= stop_at) return nullptr;
+    if (chosen->next == 0) launch_begins(series.launches[chosen->machine.number], series);
+    position = started++;
+    index = chosen->order.at(chosen->next++);
+    return chosen;
   }
   void failed(int64_t position, const Fault& fault, const Cluster& cluster) {
     std::lock_guard<std::mutex> lock(mutex);
@@ -148,18 +184,24 @@ struct Shared {  // what the host threads of a launch share
     // With one host thread, what happens first is the same in every run. And a block that another one waits
     // for is gone, so that nobody else's finding is worth anything.
     stop_at = alone || fault.kind == FaultKind::race ? -1 : position;
+    if (failing) failing->fault = Fault{}, failing->waiting.clear();
+    Result* result = failing = machine_of(fault, cluster).result;
     result->fault = fault;
-    result->waiting.clear();
     if (fault.kind == FaultKind::deadlock || fault.kind == FaultKind::budget ||
         fault.kind == FaultKind::barrier_diverged || fault.kind == FaultKind::race)
       result->waiting = cluster.waiting();
   }
 
+  // A race between launches counts for the later one.
+  const Machine& machine_of(const Fault& fault, const Cluster& cluster) const {
+    return fault.launch < 0 ? *cluster.machine : *series.launches[static_cast<size_t>(fault.launch)].machine;
+  }
+
   // How many clusters wait until another one ends, and the first of them.
-  int64_t not_started(int64_t& first) {
+  int64_t not_started(Job& job, int64_t& first) {
     std::lock_guard<std::mutex> lock(mutex);
-    if (next < count) first = order.at(next);
-    return count - next;
+    if (job.next < job.count) first = job.order.at(job.next);
+    return job.count - job.next;
   }
 
   // A host thread is full, and all that it runs goes round in loops while global memory is `digest`; 0: it
@@ -174,8 +216,8 @@ struct Shared {  // what the host threads of a launch share
     std::lock_guard<std::mutex> lock(mutex);
     if (stop_at < 0) return;
     stop_at = -1;
-    result->fault = fault;
-    result->waiting = waiting;
+    jobs[0]->machine.result->fault = fault;
+    jobs[0]->machine.result->waiting = waiting;
   }
 };
 
@@ -193,7 +235,7 @@ class Poll {
     if (!launch_.interrupted()) return;
     asks_ = false;
     std::lock_guard<std::mutex> lock(shared_.mutex);
-    shared_.result->interrupted = true;
+    for (const std::unique_ptr<Job>& job : shared_.jobs) job->machine.result->interrupted = true;
     shared_.stop_at = -1;
   }
 
@@ -215,19 +257,29 @@ void check_seconds(const Launch& launch, const Shared& shared, const Cluster& cl
 // slice, or one of a few gives way.
 class Worker {
  public:
-  Worker(Machine& machine, Shared& shared, size_t resident, size_t number, Poll& poll)
-      : machine_(machine), shared_(shared), resident_(resident), number_(number), poll_(poll) {}
+  Worker(Shared& shared, size_t number, int64_t threads, Poll& poll)
+      : shared_(shared),
+        first_(*shared.jobs[0]),
+        together_(shared.jobs.size() > 1),
+        number_(number),
+        threads_(threads),
+        poll_(poll) {}
 
   void work() {
     for (;;) {
       Running cluster = next();
       if (!cluster) break;
-      const uint64_t fuel = cluster->fuel_left ? cluster->fuel_left : kBlockSlice;
+      const uint64_t fuel = together_            ? uint64_t{1} << (4 + shared_.random.below(10))
+                            : cluster->fuel_left ? cluster->fuel_left
+                                                 : kBlockSlice;
       const bool ended = guarded(*cluster, [&] { return cluster->run(fuel); });
       const bool gave_way = cluster->fuel_left > 0;
       put_back(std::move(cluster), ended);
-      if (!gave_way && full() && ++slices_ >= patience_ * resident_) look_for_standstill();
+      if (!gave_way && !together_ && full() &&
+          static_cast<double>(++slices_) * room(first_) >= static_cast<double>(patience_))
+        look_for_standstill();
     }
+    if (!parked_.empty()) throw std::logic_error("launches wait for each other");
     add_up();
   }
 
@@ -235,25 +287,26 @@ class Worker {
   using Running = std::unique_ptr<Cluster>;
 
   size_t held() const { return running_.size() + giving_way_.size(); }
-  bool full() const { return held() >= resident_; }
+  double room(const Job& job) const { return job.room(static_cast<int64_t>(number_), threads_); }
+  bool fits(const Job& job) const { return occupied_ + room(job) < 1 + 1e-6; }
+  bool full() const { return !fits(first_); }
 
   // A new cluster while there is room and few give way to each other, else the one of these, or of the
   // others, that has waited longest; none when all have ended.
   Running next() {
     int64_t position, index;
     Running cluster;
-    const bool enough = giving_way_.size() >= kTogether;
-    if (!enough && !full() && shared_.take(position, index)) {
-      if (idle_.empty()) {
-        cluster = std::make_unique<Cluster>();
-        cluster->machine = &machine_;
-      } else {
-        cluster = std::move(idle_.back());
-        idle_.pop_back();
-      }
+    const bool enough = (together_ ? running_ : giving_way_).size() >= kTogether,
+               wants = !enough && (!together_ || running_.empty() || shared_.random.below(2));
+    Job* job = wants ? shared_.take(position, index, [&](const Job& one) { return fits(one); }) : nullptr;
+    if (job) {
+      cluster = new_cluster(job->machine);
+      occupied_ += room(*job);
       cluster->order = position;
       cluster->start(index);
       goes_on();
+    } else if (together_) {
+      cluster = any_running();
     } else if (held()) {
       turn_ = !turn_;
       auto& queue = running_.empty() || (!giving_way_.empty() && (enough || turn_)) ? giving_way_ : running_;
@@ -263,14 +316,42 @@ class Worker {
     return cluster;
   }
 
+  Running new_cluster(Machine& machine) {
+    const auto fitting = std::find_if(idle_.rbegin(), idle_.rend(),
+                                      [&](const Running& one) { return one->machine == &machine; });
+    Running cluster;
+    if (fitting == idle_.rend()) {
+      cluster = std::make_unique<Cluster>();
+      cluster->machine = &machine;
+    } else {
+      cluster = std::move(*fitting);
+      idle_.erase(std::next(fitting).base());
+    }
+    return cluster;
+  }
+
+  // Of launches that run together: one of the clusters that need not wait for another launch's end.
+  Running any_running() {
+    if (running_.empty() && shared_.stop_at < 0) std::swap(running_, parked_);  // they end: something failed
+    if (running_.empty()) return nullptr;
+    const size_t drawn = shared_.random.below(static_cast<uint32_t>(running_.size()));
+    std::swap(running_[drawn], running_.back());
+    Running cluster = std::move(running_.back());
+    running_.pop_back();
+    return cluster;
+  }
+
   // Whether the cluster has ended after `run`, by a fault or because another one has failed, too.
   template <class Run>
   bool guarded(Cluster& cluster, const Run& run) {
     bool ended = true;
     try {
       if (cluster.order <= shared_.stop_at) ended = run();
-      if (!ended) check_seconds(*machine_.launch, shared_, cluster);
-      if (ended) cluster.report_suspected();
+      if (!ended) check_seconds(*cluster.machine->launch, shared_, cluster);
+      if (ended) {
+        if (cluster.order <= shared_.stop_at) carry_out_copies(cluster);
+        cluster.report_suspected();
+      }
     } catch (const Fault& fault) {
       ended = true;
       const FaultKind suspected = cluster.suspected.kind;
@@ -282,7 +363,7 @@ class Worker {
         } catch (const Fault& first) {
           found = first;
         }
-      if (found.kind == FaultKind::budget && held() + 1 >= resident_) found = while_full(found);
+      if (found.kind == FaultKind::budget && full()) found = while_full(found);
       shared_.failed(cluster.order, found, cluster);
     }
     poll_();
@@ -291,12 +372,27 @@ class Worker {
 
   void put_back(Running cluster, bool ended) {
     if (!ended) {
-      (cluster->fuel_left ? giving_way_ : running_).push_back(std::move(cluster));
+      const bool waits = together_ && cluster->waits_for_launches();
+      (waits                              ? parked_
+       : cluster->fuel_left && !together_ ? giving_way_
+                                          : running_)
+          .push_back(std::move(cluster));
       return;
     }
     goes_on();
     for (const Block& block : cluster->blocks) cluster->executed += block.executed;
+    const bool launch_ended = launch_cluster_ended(*cluster);
+    for (const std::unique_ptr<Job>& job : shared_.jobs)
+      if (&job->machine == cluster->machine) occupied_ -= room(*job);
     idle_.push_back(std::move(cluster));
+    if (!launch_ended) return;
+    for (size_t k = 0; k < parked_.size();)
+      if (launch_released(*parked_[k])) {
+        running_.push_back(std::move(parked_[k]));
+        parked_.erase(parked_.begin() + static_cast<std::ptrdiff_t>(k));
+      } else {
+        ++k;
+      }
   }
 
   void goes_on() {
@@ -311,12 +407,13 @@ class Worker {
     slices_ = 0;
     patience_ *= 2;
     int64_t first = 0;
-    const int64_t left = shared_.not_started(first);
+    const Launch& launch = *first_.machine.launch;
+    const int64_t left = shared_.not_started(first_, first);
     std::vector<Waiting> waiting;
     uint64_t memory = 0;
     if (left > 0 && all_circle(waiting)) {
-      memory = digest_of_global_memory(*machine_.launch);
-      if (!all_circle(waiting) || digest_of_global_memory(*machine_.launch) != memory) memory = 0;
+      memory = digest_of_global_memory(launch);
+      if (!all_circle(waiting) || digest_of_global_memory(launch) != memory) memory = 0;
     }
     if (shared_.stands_still(number_, memory)) report(waiting, left, first);
   }
@@ -349,16 +446,17 @@ class Worker {
   // A block hangs while others have not begun: perhaps it waits for one of these.
   Fault while_full(Fault hung) {
     int64_t first = 0;
-    if (const int64_t left = shared_.not_started(first)) {
-      hung.address = static_cast<uint64_t>(left * machine_.cluster_size);
-      hung.other_block = block_id(machine_, static_cast<uint32_t>(first), 0);
+    const Launch& launch = *first_.machine.launch;
+    if (const int64_t left = together_ ? 0 : shared_.not_started(first_, first)) {
+      hung.address = static_cast<uint64_t>(left * first_.machine.cluster_size);
+      hung.other_block = block_id(launch.grid, launch.cluster, static_cast<uint32_t>(first), 0);
     }
     return hung;
   }
 
   void report(const std::vector<Waiting>& waiting, int64_t left, int64_t first) {
-    const Launch& launch = *machine_.launch;
-    const int64_t size = machine_.cluster_size;
+    const Launch& launch = *first_.machine.launch;
+    const int64_t size = first_.machine.cluster_size;
     Fault fault;
     fault.kind = FaultKind::not_resident;
     for (const Waiting& wait : waiting)
@@ -371,14 +469,14 @@ class Worker {
       }
     fault.info = std::max<int64_t>(1, launch.resident_blocks / size) * size;
     fault.detail = left * size;
-    fault.other_block = block_id(machine_, static_cast<uint32_t>(first), 0);
+    fault.other_block = block_id(launch.grid, launch.cluster, static_cast<uint32_t>(first), 0);
     shared_.not_resident(fault, waiting);
   }
 
   void add_up() {
-    Result& result = *shared_.result;
     std::lock_guard<std::mutex> lock(shared_.mutex);
     for (const auto& cluster : idle_) {
+      Result& result = *cluster->machine->result;
       add_counters(*cluster, result);
       add_trace(*cluster, result);
       result.switches += cluster->switches;
@@ -387,11 +485,15 @@ class Worker {
     }
   }
 
-  Machine& machine_;
   Shared& shared_;
-  const size_t resident_, number_;
+  Job& first_;
+  const bool together_;  // several launches, which one host thread executes
+  const size_t number_;
+  const int64_t threads_;
   Poll& poll_;
+  double occupied_ = 0;                       // of the device
   std::deque<Running> giving_way_, running_;  // within a slice, and with a new one
+  std::deque<Running> parked_;                // for the end of another launch
   std::vector<Running> idle_;
   bool turn_ = false;                           // of those that give way
   uint64_t slices_ = 0, patience_ = kPatience;  // since a cluster has begun or ended
@@ -463,6 +565,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   block.exit_pc = -1;
   block.alive = machine.threads_per_block;
   block.executed = 0;
+  block.triggered = false;
   for (NamedBarrier& barrier : block.barriers) barrier = NamedBarrier{};
   block.leaver = Leaver{};
   // registers keep no value from the block before: what a kernel reads uninitialised is the same in every run
@@ -519,46 +622,65 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   }
 }
 
-void run_launch(const Program& program, const Launch& launch, Result& result) {
-  Machine machine;
-  machine.result = &result;
-  machine.program = &program;
-  machine.launch = &launch;
+namespace {
+
+std::unique_ptr<Job> make_job(const Work& work, const std::shared_ptr<LaunchSeries>& series) {
+  const Launch& launch = *work.launch;
+  const uint32_t size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2];
+  const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+  auto job =
+      std::make_unique<Job>(blocks / size, std::max<int64_t>(1, launch.resident_blocks / size), launch.seed);
+  Machine& machine = job->machine;
+  machine.result = work.result;
+  machine.program = work.program;
+  machine.launch = work.launch;
   machine.threads_per_block = launch.block[0] * launch.block[1] * launch.block[2];
   machine.warps_per_block = (machine.threads_per_block + kLanes - 1) / kLanes;
-  machine.cluster_size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2];
+  machine.cluster_size = size;
   machine.check_initialised = (launch.checks & kCheckInitialised) != 0;
   machine.check_in_flight = (launch.checks & kCheckInFlight) != 0;
   machine.check_exited = (launch.checks & kCheckExitedMembers) != 0;
-  machine.prepared = prepared(program);
+  machine.prepared = prepared(*work.program);
   machine.code = machine.prepared->instructions.data();
+  machine.series = series;
   start_counters(machine);
   start_trace(machine);
-  result.counts.assign(program.rows.size(), 0);
-
-  const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
-  const int64_t clusters = blocks / machine.cluster_size;
-  const int64_t resident = std::max<int64_t>(1, launch.resident_blocks / machine.cluster_size);
-  const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({launch.threads, clusters, resident}));
-  Shared shared(Order(clusters, resident, launch.seed), clusters, &result, static_cast<size_t>(threads));
-  // each host thread owns part of the residency, and together they never hold more than the device would
-  const auto share = [&](int64_t k) {
-    return static_cast<size_t>(resident / threads + (k < resident % threads));
-  };
+  work.result->counts.assign(work.program->rows.size(), 0);
+  join_series(machine, *series);
   start_races(machine);
-  if (machine.races) machine.races->locked = threads > 1;
+  return job;
+}
+
+}  // namespace
+
+void run_launches(const std::vector<Work>& works, std::shared_ptr<Series>& given) {
+  auto series = std::dynamic_pointer_cast<LaunchSeries>(given);  // none, or another instruction set's
+  if (!series) given = series = std::make_shared<LaunchSeries>();
+  const uint32_t first = static_cast<uint32_t>(series->launches.size());
+  Jobs jobs;
+  for (const Work& work : works) jobs.push_back(make_job(work, series));
+  for (const std::unique_ptr<Job>& job : jobs) {
+    job->machine.together = jobs.size() > 1;
+    series->launches[job->machine.number].machine = &job->machine;
+  }
+  const Launch& launch = *works[0].launch;
+  // each host thread owns part of the residency, and together they never hold more than the device would
+  const int64_t most = jobs.size() > 1 ? 1 : std::min<int64_t>(jobs[0]->count, jobs[0]->resident);
+  const int64_t threads = std::max<int64_t>(1, std::min<int64_t>(launch.threads, most));
+  Shared shared(jobs, *series, launch.seed, static_cast<size_t>(threads));
+  if (series->races) series->races->locked = threads > 1;
   std::vector<std::thread> others;
   Poll poll(launch, shared, true);
   shared.running = threads - 1;
   for (int64_t k = 1; k < threads; ++k)
     others.emplace_back([&, k] {
       Poll nobody(launch, shared, false);
-      Worker(machine, shared, share(k), static_cast<size_t>(k), nobody).work();
+      Worker(shared, static_cast<size_t>(k), threads, nobody).work();
       std::lock_guard<std::mutex> lock(shared.mutex);
       --shared.running;
       shared.ended.notify_one();
     });
-  Worker(machine, shared, share(0), 0, poll).work();
+  Worker(shared, 0, threads, poll).work();
   const auto all_ended = [&] { return shared.running == 0; };
   for (std::unique_lock<std::mutex> lock(shared.mutex);
        !shared.ended.wait_for(lock, kPollInterval, all_ended);) {
@@ -567,6 +689,7 @@ void run_launch(const Program& program, const Launch& launch, Result& result) {
     lock.lock();
   }
   for (std::thread& thread : others) thread.join();
+  for (size_t k = first; k < series->launches.size(); ++k) series->launches[k].machine = nullptr;
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -34,6 +34,8 @@ struct WarpRaces;
 struct BlockRaces;
 struct ClusterRaces;
 struct MachineRaces;
+// Of several launches, what launches.hpp keeps.
+struct LaunchSeries;
 
 // What counters.hpp keeps; null where nothing is counted.
 struct ClusterCounters;
@@ -257,6 +259,7 @@ enum class Wait : uint8_t {
   registers,
   warpgroup,
   unit,
+  grid,
 };
 
 struct Group {  // lanes of a warp that share a program counter
@@ -370,6 +373,7 @@ struct Block {
   std::vector<Warpgroup> warpgroups;
   int64_t free_registers = 0;                        // given up by setmaxnreg.dec
   uint32_t alive = 0;                                // threads
+  bool triggered = false;                            // launches that depend on this one
   int32_t exit_pc = -1;                              // where the last of them left
   uint64_t executed = 0;                             // warp instructions
   std::map<uint64_t, TensorMapBytes> acquired_maps;  // in global memory, as fences of its threads found them
@@ -419,6 +423,7 @@ struct Cluster {
   // Runs for about `fuel` warp instructions, fewer if it gives way; true when every block has ended.
   bool run(uint64_t fuel);
   std::vector<Waiting> waiting() const;
+  bool waits_for_launches() const;
   void report_suspected();
   // That it takes too long, at the place where it is.
   Fault hung(int64_t limit, bool seconds) const;
@@ -459,6 +464,9 @@ struct Machine {
   std::shared_ptr<const Code> prepared;
   const Instruction* code = nullptr;
   uint32_t threads_per_block = 0, warps_per_block = 0, cluster_size = 1;
+  std::shared_ptr<LaunchSeries> series;
+  uint32_t number = 0;    // of the launch in its series
+  bool together = false;  // with others at the same time
   bool check_initialised = true, check_in_flight = true, check_exited = true;
   std::shared_ptr<MachineRaces> races;
   std::shared_ptr<MachineCounters> counters;
@@ -470,7 +478,7 @@ struct Machine {
   }
 };
 
-void run_launch(const Program& program, const Launch& launch, Result& result);
+void run_launches(const std::vector<Work>& works, std::shared_ptr<Series>& series);
 
 // A finding behind which the launch can go on: kept, once for its lines, or thrown when it is the last that
 // is wanted.

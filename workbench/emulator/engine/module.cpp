@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -23,8 +24,8 @@ using ReadOnlyBytes = Array<const uint8_t, nb::ndim<1>>;
 
 const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param", "tensor"};
 const std::vector<std::string> kWaitNames = {
-    "none",   "barrier",   "mbarrier",  "collective", "cluster_barrier",
-    "exited", "registers", "warpgroup", "unit",       "passed_again"};
+    "none",      "barrier",   "mbarrier", "collective", "cluster_barrier", "exited",
+    "registers", "warpgroup", "unit",     "grid",       "passed_again"};
 const std::vector<std::string> kTraceKinds = {"run", "wait", "load", "copies", "products", "stores", "phase"};
 const std::vector<std::string> kTraceGates = {"none", "named", "mbarrier", "cluster"};
 const std::vector<std::string> kIsaNames = {"baseline", "v3"};
@@ -93,17 +94,25 @@ void set_shape(uint32_t (&shape)[3], const std::vector<uint32_t>& values, const 
   std::copy(values.begin(), values.end(), shape);
 }
 
-Result launch(const Program& program, const std::vector<uint32_t>& grid, const std::vector<uint32_t>& block,
-              const std::vector<uint32_t>& cluster, const ReadOnlyBytes& constants,
-              const ReadOnlyBytes& parameters, const nb::sequence& allocations,
-              const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes, uint32_t local_bytes,
-              uint32_t registers, uint32_t resident_blocks, uint32_t threads, uint32_t time_slice,
-              uint64_t seed, uint64_t budget, uint32_t checks, bool count, uint64_t trace_events,
-              const std::vector<int64_t>& trace_blocks, const std::vector<int32_t>& trace_lines,
-              const std::optional<std::string>& isa, double seconds, uint32_t reserved_bytes,
-              uint32_t most_findings, const std::vector<bool>& failing,
-              const std::vector<std::pair<int32_t, int32_t>>& suppressed,
-              const std::vector<int32_t>& finding_lines, bool replicas) {
+// A launch as it is handed over, with what must not go away before it has been executed.
+struct PythonLaunch {
+  const Program* program;
+  Launch launch;
+  std::vector<nb::object> kept;
+};
+
+PythonLaunch make_launch(
+    const nb::handle& of, const std::vector<uint32_t>& grid, const std::vector<uint32_t>& block,
+    const std::vector<uint32_t>& cluster, const ReadOnlyBytes& constants, const ReadOnlyBytes& parameters,
+    const nb::sequence& allocations, const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes,
+    uint32_t local_bytes, uint32_t registers, uint32_t resident_blocks, uint32_t threads, uint32_t time_slice,
+    uint64_t seed, uint64_t budget, uint32_t checks, bool count, uint64_t trace_events,
+    const std::vector<int64_t>& trace_blocks, const std::vector<int32_t>& trace_lines, double seconds,
+    uint32_t reserved_bytes, uint32_t most_findings, const std::vector<bool>& failing,
+    const std::vector<std::pair<int32_t, int32_t>>& suppressed, const std::vector<int32_t>& finding_lines,
+    bool replicas, const std::vector<std::pair<uint32_t, bool>>& after,
+    const std::vector<std::tuple<uint64_t, uint64_t, uint64_t, int32_t>>& copies) {
+  const Program& program = nb::cast<const Program&>(of);
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
   set_shape(launch.block, block, "block has 1 to 3 dimensions");
@@ -112,8 +121,13 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.constant_bytes = constants.size();
   launch.parameters = parameters.data();
   launch.parameter_bytes = parameters.size();
-  for (nb::handle item : allocations)
+  std::vector<nb::object> kept{nb::borrow(of), nb::cast(constants), nb::cast(parameters)};
+  for (nb::handle item : allocations) {
     launch.allocations.push_back(nb::cast<const PythonAllocation&>(item).allocation);
+    kept.push_back(nb::borrow(item));
+  }
+  for (const auto& [number, programmatic] : after) launch.after.push_back({number, programmatic});
+  for (const auto& [to, from, bytes, value] : copies) launch.copies.push_back({to, from, bytes, value});
   std::sort(launch.allocations.begin(), launch.allocations.end(),
             [](const Allocation& a, const Allocation& b) { return a.address < b.address; });
   launch.tensor_maps = tensor_maps;
@@ -147,6 +161,16 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.trace_lines = trace_lines;
   if (trace_events && trace_lines.size() != program.rows.size())
     throw nb::value_error("trace_lines has one number for each row");
+  return {&program, std::move(launch), std::move(kept)};
+}
+
+struct PythonSeries {
+  std::shared_ptr<Series> series;
+};
+
+std::vector<Result> run_together(const std::vector<PythonLaunch*>& launches, PythonSeries* series,
+                                 const std::optional<std::string>& isa) {
+  if (launches.empty()) throw nb::value_error("there is no launch to run");
   Isa chosen = best_isa();
   if (isa) {
     const auto found = std::find(kIsaNames.begin(), kIsaNames.end(), *isa);
@@ -156,13 +180,17 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
       throw nb::value_error("this processor does not have that isa");
     chosen = wanted;
   }
-  Result result;
+  std::vector<Result> results(launches.size());
+  std::vector<Work> works;
+  for (size_t k = 0; k < launches.size(); ++k)
+    works.push_back({launches[k]->program, &launches[k]->launch, &results[k]});
+  std::shared_ptr<Series> alone;
   {
     nb::gil_scoped_release release;
-    run(program, launch, chosen, result);
+    run(works, chosen, series ? series->series : alone);
   }
-  if (result.interrupted) throw nb::python_error();
-  return result;
+  if (results[0].interrupted) throw nb::python_error();
+  return results;
 }
 
 template <class E>
@@ -236,7 +264,9 @@ NB_MODULE(_engine, m) {
       .def_ro("detail", &Fault::detail)
       .def_ro("other_block", &Fault::other_block)
       .def_ro("other_warp", &Fault::other_warp)
-      .def_ro("other_lane", &Fault::other_lane);
+      .def_ro("other_lane", &Fault::other_lane)
+      .def_ro("launch", &Fault::launch)
+      .def_ro("other_launch", &Fault::other_launch);
 
   nb::class_<Waiting>(m, "Waiting")
       .def_ro("block", &Waiting::block)
@@ -294,14 +324,19 @@ NB_MODULE(_engine, m) {
             r.counters.data(), {r.counters.size() / kCounters, kCounters}, nb::find(r));
       });
 
-  m.def("launch", &launch, "program"_a, nb::kw_only(), "grid"_a, "block"_a,
-        "cluster"_a = std::vector<uint32_t>{1, 1, 1}, "constants"_a, "parameters"_a,
-        "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{}, "shared_bytes"_a = 0,
-        "local_bytes"_a = 0, "registers"_a = ~uint32_t{0}, "resident_blocks"_a = 1, "threads"_a = 1,
-        "time_slice"_a = 2000, "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 15,
-        "count"_a = false, "trace_events"_a = 0, "trace_blocks"_a = std::vector<int64_t>{},
-        "trace_lines"_a = std::vector<int32_t>{}, "isa"_a = nb::none(), "seconds"_a = 0.0,
-        "reserved_bytes"_a = 0, "most_findings"_a = 1, "failing"_a = std::vector<bool>{},
-        "suppressed"_a = std::vector<std::pair<int32_t, int32_t>>{},
-        "finding_lines"_a = std::vector<int32_t>{}, "replicas"_a = false);
+  nb::class_<PythonLaunch>(m, "Launch")
+      .def(nb::new_(&make_launch), "program"_a, nb::kw_only(), "grid"_a, "block"_a,
+           "cluster"_a = std::vector<uint32_t>{1, 1, 1}, "constants"_a, "parameters"_a,
+           "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{}, "shared_bytes"_a = 0,
+           "local_bytes"_a = 0, "registers"_a = ~uint32_t{0}, "resident_blocks"_a = 1, "threads"_a = 1,
+           "time_slice"_a = 2000, "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 15,
+           "count"_a = false, "trace_events"_a = 0, "trace_blocks"_a = std::vector<int64_t>{},
+           "trace_lines"_a = std::vector<int32_t>{}, "seconds"_a = 0.0, "reserved_bytes"_a = 0,
+           "most_findings"_a = 1, "failing"_a = std::vector<bool>{},
+           "suppressed"_a = std::vector<std::pair<int32_t, int32_t>>{},
+           "finding_lines"_a = std::vector<int32_t>{}, "replicas"_a = false,
+           "after"_a = std::vector<std::pair<uint32_t, bool>>{},
+           "copies"_a = std::vector<std::tuple<uint64_t, uint64_t, uint64_t, int32_t>>{});
+  nb::class_<PythonSeries>(m, "Series").def(nb::init<>());
+  m.def("run", &run_together, "launches"_a, "series"_a = nb::none(), "isa"_a = nb::none());
 }

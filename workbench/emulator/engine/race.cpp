@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launches.hpp"
 #include "scheduler.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -17,9 +18,10 @@ constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are
 
 uint32_t warpgroups_of(const Machine& machine) { return (machine.warps_per_block + 3) / 4; }
 
-size_t agents_of(const Machine& machine) {  // warps, TMA units and warpgroups of a cluster; storers follow
-  return machine.cluster_size * (machine.warps_per_block + warpgroups_of(machine)) + kSlots;
+size_t agents_of(uint32_t cluster_size, uint32_t warps) {  // warps, TMA units and warpgroups; storers follow
+  return cluster_size * (warps + (warps + 3) / 4) + kSlots;
 }
+size_t agents_of(const Machine& machine) { return agents_of(machine.cluster_size, machine.warps_per_block); }
 
 // Whether others than warps, TMA units and warpgroups carry something out.
 bool has_executors(const Machine& machine) {
@@ -46,6 +48,7 @@ void suspect(Cluster& cluster, const Fault& fault) {
 // does not come, this is what the race comes from. The cluster goes on, so that they have their turn.
 void raise_race(const Warp& warp, const Fault& fault) {
   Cluster& cluster = *warp.block->cluster;
+  if (fault.other_launch >= 0) return report(cluster, fault);
   const bool of_lanes =
       fault.other_block == fault.block && fault.other_warp == fault.warp && !(fault.info & kAsynchronous);
   if (of_lanes && fault.kind == FaultKind::race) return suspect(cluster, fault);
@@ -105,9 +108,18 @@ void join(Knowledge& a, const Knowledge& b) {
   join(a.initialised, b.initialised);
 }
 
-bool ordered(const WarpRaces& warp, const Record& record) {
-  return knows(warp.known.now, warp.cluster, record.cluster, record.agent, record.clock);
+// Whether what is known includes that the launch of another's record has ended.
+bool knows_end(const WarpRaces& warp, const Clock& clock, const Record& record) {
+  return clock.far && of_other_launch(warp, record) &&
+         clock.far->count(warp.series->of_cluster(record.cluster).end());
 }
+
+bool knows(const WarpRaces& warp, const Clock& clock, const Record& record) {
+  return knows(clock, warp.cluster, record.cluster, record.agent, record.clock) ||
+         knows_end(warp, clock, record);
+}
+
+bool ordered(const WarpRaces& warp, const Record& record) { return knows(warp, warp.known.now, record); }
 
 // The same for one lane, or for what a whole warp does together.
 bool ordered(const Warp& warp, const Record& record, uint32_t lane) {
@@ -115,7 +127,7 @@ bool ordered(const Warp& warp, const Record& record, uint32_t lane) {
   if (ordered(own, record)) return true;
   uint32_t know = 0;
   for (const LaneKnowledge& part : own.partly)
-    if (knows(part.known.now, own.cluster, record.cluster, record.agent, record.clock)) know |= part.lanes;
+    if (knows(own, part.known.now, record)) know |= part.lanes;
   return lane < kLanes ? know >> lane & 1 : know && !(warp.alive & ~know);
 }
 
@@ -265,15 +277,14 @@ void FreeShadow::operator()(uint32_t* p) const {
     std::free(p);
 }
 
-int64_t block_id(const Machine& machine, uint32_t cluster, uint32_t rank) {
-  const Launch& launch = *machine.launch;
+int64_t block_id(const uint32_t* grid, const uint32_t* cluster_shape, uint32_t cluster, uint32_t rank) {
   int64_t id = 0, stride = 1, left = cluster, within = rank;
   for (int d = 0; d < 3; ++d) {
-    const int64_t clusters = launch.grid[d] / launch.cluster[d];
-    id += stride * (left % clusters * launch.cluster[d] + within % launch.cluster[d]);
+    const int64_t clusters = grid[d] / cluster_shape[d];
+    id += stride * (left % clusters * cluster_shape[d] + within % cluster_shape[d]);
     left /= clusters;
-    within /= launch.cluster[d];
-    stride *= launch.grid[d];
+    within /= cluster_shape[d];
+    stride *= grid[d];
   }
   return id;
 }
@@ -511,7 +522,7 @@ class Touch {
       since = mine;
       return;
     }
-    if ((flags_ & kWrite) || warp_.machine->prepared->has_narrow_scopes) check_set(since, cell, lane);
+    if ((flags_ & kWrite) || warp_.machine->races->narrow_scopes) check_set(since, cell, lane);
     since = with(since, mine);
   }
 
@@ -552,7 +563,8 @@ class Touch {
   __attribute__((noinline)) void check_record(uint32_t entry, uint64_t cell, uint32_t lane) {
     const uint32_t index = entry >> 6;
     const Record& other = table_.records[index];
-    if ((flags_ | other.flags) & kNonCoherent) return incoherent(other, entry & 63, cell, lane);
+    if (((flags_ | other.flags) & kNonCoherent) && !of_other_launch(own_, other))
+      return incoherent(other, entry & 63, cell, lane);
     if (other.cluster == own_.cluster && other.agent == own_.agent) {
       if (other.clock <= own_.joined) return is_fine(index);
       const uint32_t by = entry & 63;
@@ -573,7 +585,8 @@ class Touch {
   }
 
   bool of_warp(const Record& record) const {
-    return record.agent < warp_.machine->warps_per_block * warp_.machine->cluster_size;
+    const LaunchState& launch = own_.series->of_cluster(record.cluster);
+    return record.agent < launch.warps_per_block * launch.cluster_size;
   }
   bool is_update(uint32_t entry) const {
     return (table_.records[entry >> 6].flags & (kWrite | kStrong)) == (kWrite | kStrong);
@@ -788,7 +801,8 @@ class Touch {
   }
 
   Fault conflict_with(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
-    const Machine& machine = *warp_.machine;
+    const LaunchState& theirs = own_.series->of_cluster(other.cluster);
+    const uint32_t cluster = other.cluster - theirs.first_cluster;
     Fault fault;
     fault.kind = FaultKind::race;
     fault.pc = warp_.pc;
@@ -800,19 +814,35 @@ class Touch {
     fault.space = kShared ? Space::shared : Space::global;
     if (flags_ & kWrite) fault.info |= kWrites;
     if (other.flags & kWrite) fault.info |= kOtherWrites;
-    const uint32_t warps = machine.warps_per_block, agents = warps * machine.cluster_size;
-    const bool stored = other.agent >= agents_of(machine);
+    const uint32_t warps = theirs.warps_per_block, agents = warps * theirs.cluster_size;
+    const bool stored = other.agent >= agents_of(theirs.cluster_size, warps);
     if (other.agent < agents || stored) {
       const uint32_t agent = stored ? other.lanes : other.agent;
-      fault.other_block = block_id(machine, other.cluster, agent / warps);
+      fault.other_block = block_id(theirs.grid, theirs.cluster, cluster, agent / warps);
       fault.other_warp = static_cast<int32_t>(agent % warps);
       fault.other_lane = by < kLanes ? static_cast<int32_t>(by) : -1;
     } else if (other.agent >= agents + kSlots) {
-      const uint32_t group = other.agent - agents - kSlots, each = warpgroups_of(machine);
-      fault.other_block = block_id(machine, other.cluster, group / each);
+      const uint32_t group = other.agent - agents - kSlots, each = (warps + 3) / 4;
+      fault.other_block = block_id(theirs.grid, theirs.cluster, cluster, group / each);
       fault.other_warp = static_cast<int32_t>(group % each * 4);
     }
     if (stored || (other.agent >= agents && other.agent < agents + kSlots)) fault.info |= kAsynchronous;
+    return of_other_launch(own_, other) ? between_launches(fault, theirs) : fault;
+  }
+
+  // The same as seen from the later launch, whichever access came first.
+  Fault between_launches(Fault fault, const LaunchState& theirs) const {
+    fault.launch = static_cast<int32_t>(warp_.machine->number);
+    fault.other_launch = static_cast<int32_t>(&theirs - own_.series->launches.data());
+    if (fault.other_launch < fault.launch) return fault;
+    std::swap(fault.launch, fault.other_launch);
+    std::swap(fault.pc, fault.other_pc);
+    std::swap(fault.block, fault.other_block);
+    std::swap(fault.warp, fault.other_warp);
+    std::swap(fault.lane, fault.other_lane);
+    const int64_t both = kWrites | kOtherWrites;
+    if ((fault.info & both) != both) fault.info ^= both;
+    fault.info &= both;
     return fault;
   }
 
@@ -1033,23 +1063,60 @@ void find_granules(const Program& program, Code& code) {
   }
 }
 
+namespace {
+
+// The shadows of what is still allocated, with granules that are small enough for another launch.
+void take_shadows(LaunchSeries& series, const std::vector<Allocation>& allocations, int shift) {
+  MachineRaces& races = *series.races;
+  const int finer = series.allocations.empty() ? 0 : std::max(0, races.global_shift - shift);
+  races.global_shift = series.allocations.empty() ? shift : races.global_shift - finer;
+  decltype(races.since) last_write(allocations.size()), since(allocations.size());
+  for (size_t old = 0, now = 0; old < series.allocations.size(); ++old) {
+    const Allocation& from = series.allocations[old];
+    while (now < allocations.size() && allocations[now].address < from.address) ++now;
+    if (now == allocations.size()) break;
+    if (allocations[now].address != from.address || allocations[now].data != from.data) continue;
+    const size_t cells = (from.bytes >> races.global_shift) + 1;
+    for (const auto& [of, to] :
+         {std::pair{&races.last_write, &last_write}, std::pair{&races.since, &since}}) {
+      std::unique_ptr<uint32_t, FreeShadow>& shadow = (*of)[old];
+      (*to)[now] = std::move(shadow);
+      if (!finer || !(*to)[now]) continue;
+      auto spread = zeros(cells * sizeof(uint32_t));
+      for (size_t k = 0; k < cells; ++k) spread.get()[k] = (*to)[now].get()[k >> finer];
+      (*to)[now] = std::move(spread);
+    }
+  }
+  races.last_write = std::move(last_write);
+  races.since = std::move(since);
+  series.allocations = allocations;
+}
+
+}  // namespace
+
 void start_races(Machine& machine) {
   if (!(machine.launch->checks & kCheckRaces)) return;
-  machine.races = std::make_shared<MachineRaces>();
+  LaunchSeries& series = *machine.series;
+  if (!series.races) series.races = std::make_shared<MachineRaces>();
+  machine.races = series.races;
   MachineRaces& races = *machine.races;
+  races.narrow_scopes |= machine.prepared->has_narrow_scopes;
+  races.observes |= machine.prepared->observes;
   uint32_t global = machine.prepared->global_granule;
   if (machine.prepared->stores_tensors)
     for (const TensorMap& map : machine.launch->tensor_maps)
       global = std::min(global, static_cast<uint32_t>(map.strides[0]));
-  races.shared_shift = shift_for(machine.prepared->shared_granule);
-  races.global_shift = shift_for(global);
-  races.last_write.resize(machine.launch->allocations.size());
-  races.since.resize(machine.launch->allocations.size());
+  races.shared_shift = std::min(races.shared_shift, shift_for(machine.prepared->shared_granule));
+  for (const HostCopy& copy : machine.launch->copies)
+    for (const uint64_t number : {copy.to, copy.from, copy.bytes})
+      while (number % global) global /= 2;
+  take_shadows(series, machine.launch->allocations, shift_for(global));
 }
 
 void start_races(Cluster& cluster, int64_t index) {
   const Machine& machine = *cluster.machine;
   if (!machine.races) return;
+  const LaunchState& launch = machine.series->launches[machine.number];
   if (!cluster.races) cluster.races = std::make_shared<ClusterRaces>();
   ClusterRaces& races = *cluster.races;
   races.agents = machine.cluster_size * machine.warps_per_block;
@@ -1091,7 +1158,11 @@ void start_races(Cluster& cluster, int64_t index) {
       for (auto& both : state.last_acquired)
         for (auto& last : both) last = nullptr;
       state.last_proxied = nullptr;
-      state.cluster = static_cast<uint32_t>(index);
+      state.series = machine.series.get();
+      state.first_cluster = launch.first_cluster;
+      state.clusters = launch.clusters;
+      state.known.now.far = launch.at_start;
+      state.cluster = launch.first_cluster + static_cast<uint32_t>(index);
       state.agent = block.rank * machine.warps_per_block + static_cast<uint32_t>(warp.id);
       state.joined = 0;
       state.seen.clear();
@@ -1580,6 +1651,8 @@ void race_cluster_completed(ClusterRaces& races) {
   races.arriving = Knowledge{};
 }
 
+void race_join(Knowledge& to, const Knowledge& from) { join(to, from); }
+
 uint32_t race_lanes_seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
   return seen(warp, lane, other);
 }
@@ -1812,7 +1885,7 @@ std::unique_lock<std::mutex> race_in_order(const Warp& warp) {
 }
 
 void race_observed(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access) {
-  if (!warp.races || !warp.machine->prepared->observes) return;
+  if (!warp.races || !warp.machine->races->observes) return;
   std::unique_lock<std::mutex> lock;
   if (access != Access::atomic) lock = race_in_order(warp);
   Machine& machine = *warp.machine;

@@ -155,6 +155,8 @@ struct WarpRaces {
   bool as_issued = false;  // a copy goes on in the warp's name: known is what was known when it began,
   uint32_t copier = 0, copied = 0;  // and it reads as this agent, at this time
   uint32_t cluster = 0, agent = 0;
+  uint32_t first_cluster = 0, clusters = 0;  // of its launch
+  const LaunchSeries* series = nullptr;
   uint32_t storers[kLanes] = {};                       // agents of the lanes' bulk stores, or 0
   uint32_t joined = 0;                                 // up to here all lanes know of each other
   uint32_t joined_initialised = 0;                     // and of each other's mbarriers
@@ -208,7 +210,8 @@ struct ClusterRaces {
 
 struct MachineRaces {
   int shared_shift = 2, global_shift = 2;
-  bool locked = false;  // several host threads
+  bool locked = false;                           // several host threads
+  bool narrow_scopes = false, observes = false;  // of the code of any launch, see Code
   std::mutex mutex;
   RecordTable table;
   std::unordered_map<uint64_t, Release> releases;
@@ -227,7 +230,7 @@ void find_record_flags(Code& code);
 void start_races(Machine& machine);
 void start_races(Cluster& cluster, int64_t index);
 
-int64_t block_id(const Machine& machine, uint32_t cluster, uint32_t rank);
+int64_t block_id(const uint32_t* grid, const uint32_t* cluster_shape, uint32_t cluster, uint32_t rank);
 
 // The shadow of these bytes by granule, also if it was one of whole lines.
 Shadow shadow_of(const Machine& machine, BlockRaces& races, uint64_t offset, uint64_t bytes);
@@ -326,7 +329,12 @@ inline bool some_lane_knows(const WarpRaces& warp, uint32_t cluster, uint32_t ag
   return false;
 }
 // Up to when a lane knows of another's accesses in its warp.
+// Whether a record is one of another launch.
+inline bool of_other_launch(const WarpRaces& warp, const Record& record) {
+  return record.cluster - warp.first_cluster >= warp.clusters;
+}
 uint32_t race_lanes_seen(const WarpRaces& warp, uint32_t lane, uint32_t other);
+void race_join(Knowledge& to, const Knowledge& from);
 
 void race_proxy_fence(Warp& warp);
 void race_mbarrier_fence(Warp& warp);

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "counters.hpp"
+#include "launches.hpp"
 #include "race.hpp"
 #include "trace.hpp"
 #include "undefined.hpp"
@@ -380,6 +381,10 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
     case Wait::unit:
       waiting.reason = WaitReason::unit;
       break;
+    case Wait::grid:
+      waiting.pc = group.pc - 1;
+      waiting.reason = WaitReason::grid;
+      break;
     case Wait::registers:
       waiting.reason = WaitReason::registers;
       waiting.expected = static_cast<int64_t>(group.expected);
@@ -507,6 +512,13 @@ void Cluster::start(int64_t index) {
   fuel_left = 0;
 }
 
+bool Cluster::waits_for_launches() const {
+  for (const Warp* warp : warps)
+    for (const Group& group : warp->groups)
+      if (group.wait == Wait::grid) return true;
+  return false;
+}
+
 Fault Cluster::hung(int64_t limit, bool seconds) const {
   Fault fault;
   fault.kind = FaultKind::budget;
@@ -549,6 +561,7 @@ bool Cluster::run(uint64_t fuel) {
       continue;
     }
     if (ready.empty()) {
+      if (waits_for_launches()) return false;
       for (const Block& block : blocks)
         if (block.alive) deadlock(*this);
       return true;

@@ -23,7 +23,9 @@ Fault blamed(const Warp& warp, FaultKind kind, int lane, uint64_t address, Space
   fault.space = space;
   fault.other_pc = other.pc;
   if (other.agent < machine.warps_per_block * machine.cluster_size) {
-    fault.other_block = block_id(machine, other.cluster, other.agent / machine.warps_per_block);
+    const Launch& launch = *machine.launch;
+    fault.other_block = block_id(launch.grid, launch.cluster, other.cluster - warp.races->first_cluster,
+                                 other.agent / machine.warps_per_block);
     fault.other_warp = static_cast<int32_t>(other.agent % machine.warps_per_block);
     fault.other_lane = by < kLanes ? static_cast<int32_t>(by) : -1;
   }
@@ -37,7 +39,8 @@ Fault blamed(const Warp& warp, FaultKind kind, int lane, uint64_t address, Space
 void require_proxied(const Warp& warp, const Record& written, uint32_t by, Space space, uint64_t address,
                      int lane) {
   const Machine& machine = *warp.machine;
-  if (!is_warp(warp, written.agent) || machine.code[static_cast<size_t>(warp.pc)].proxy != Proxy::async ||
+  if (of_other_launch(*warp.races, written) || !is_warp(warp, written.agent) ||
+      machine.code[static_cast<size_t>(warp.pc)].proxy != Proxy::async ||
       machine.code[static_cast<size_t>(written.pc)].proxy != Proxy::generic ||
       knows(warp.races->known.proxied, warp.races->cluster, written.cluster, written.agent, written.clock))
     return;
@@ -144,7 +147,8 @@ void require_acquired(const Warp& warp, uint64_t address, const TensorMapBytes& 
                  count = bytes.size() >> races.global_shift;
   for (uint64_t cell = first; cell < first + count; ++cell) {
     const uint32_t entry = last_write.get(cell);
-    if (entry >> 6 == 0) continue;  // as the launch found it
+    if (entry >> 6 == 0 || of_other_launch(*warp.races, races.table.records[entry >> 6]))
+      continue;  // as the launch found it
     Fault fault =
         blamed(warp, FaultKind::proxy_fence, lane, allocation.address + (cell << races.global_shift),
                Space::global, races.table.records[entry >> 6], entry & 63);

@@ -33,7 +33,7 @@ class _Explainer(MemoryHazards, Races, TensorCores, TensorMemory, Waits, Others)
         message, advice = write() if write else (f"the engine reports {seen.kind}", "")
         location = self.instruction.location if self.instruction else None
         hangs = seen.kind in ("deadlock", "budget", "not_resident")
-        nobody = seen.kind in ("deadlock", "budget")
+        nobody = seen.kind in ("deadlock", "budget") or bool(context.label)
         return Finding(
             kind=kind_of(seen.kind),
             cause=seen.kind,

@@ -27,8 +27,9 @@ class Evidence:
         self.seen = fault
         self.waits = waits
         self.context = context
-        self.instruction = _outside_cuda(context.instruction(fault.pc))
-        self.other = _outside_cuda(context.instruction(fault.other_pc))
+        self.instruction = None if context.label else _outside_cuda(context.instruction(fault.pc))
+        self.theirs = context.series[fault.other_launch] if fault.other_launch >= 0 else context
+        self.other = None if self.theirs.label else _outside_cuda(self.theirs.instruction(fault.other_pc))
         self.array: str | None = None
         self.index: int | None = None
 
@@ -138,4 +139,4 @@ class Evidence:
             return f"lane {seen.other_lane} of the same warp" if lane else "another lane of the same warp"
         if seen.other_block == seen.block:
             return f"{lane}warp {seen.other_warp}"
-        return f"{lane}warp {seen.other_warp} of block {self.context.block_position(seen.other_block)}"
+        return f"{lane}warp {seen.other_warp} of block {self.theirs.block_position(seen.other_block)}"

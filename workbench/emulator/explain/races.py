@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from ..ptx import Instruction
 from ..ptx.tree import Address
 from ..source_lines import through
-from .evidence import Evidence
-from .flow import Flow
+from .launches import Launches
 from .words import NOT_WAITING, say_warp_numbers, shortened
 
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
@@ -43,12 +40,14 @@ def _ordering(instructions: list[str]) -> str:
     return f"{' and '.join(instructions)} {'order' if len(instructions) > 1 else 'orders'}"
 
 
-class Races(Evidence):
+class Races(Launches):
     """Sentences about two accesses that nothing puts in order."""
 
     def explain_race(self) -> tuple[str, str]:
         """What the two accesses are, and what would put them in order."""
         seen = self.seen
+        if self.theirs is not self.context:
+            return self.explain_launches()
         if seen.info & 4:
             lanes = f"lanes {seen.other_lane} and {seen.lane}"
             return (
@@ -186,10 +185,6 @@ class Races(Evidence):
         stores = [i for i in self.context.entry.instructions if i.location == location and i.opcode.startswith("st")]
         stored = {_address(i) for i in stores}
         return None not in stored and {_address(self.instruction), _address(self.other)} <= stored
-
-    @cached_property
-    def flow(self) -> Flow:
-        return Flow(self.context)
 
     def block_advice(self, between: str, first: str) -> str:
         """What puts two warps of a block in order: something that all warps which come there can do, and that waits for

@@ -10,6 +10,7 @@ from .torch_header import TORCH
 __all__ = [
     "ANNOTATING",
     "HEADERS",
+    "PRELUDE",
     "cub_header",
     "header_of",
     "implicit_header",
@@ -19,7 +20,7 @@ __all__ = [
     "stub_for",
 ]
 
-_PRELUDE = "workbench/implicit.h"
+PRELUDE = "workbench/implicit.h"
 _TORCH = "workbench/torch.h"
 _DRIVER = "workbench/cuda.h"
 
@@ -192,7 +193,7 @@ def implicit_header(words: Collection[str]) -> tuple[str, str]:
         f"__device__ __forceinline__ void {name}() {{ {_FUNCTIONS[name]}; }}"
         for name in sorted(used & _FUNCTIONS.keys())
     ]
-    return _PRELUDE, "\n".join(lines) + "\n"
+    return PRELUDE, "\n".join(lines) + "\n"
 
 
 def header_of(name: str) -> str | None:

@@ -1,0 +1,135 @@
+"""Launches that overlap: programmatic ones, streams, events, copies and the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.emulator import LaunchError, Output, Program, Session, load
+
+SOURCE = """
+extern "C" __global__ void producer(float* y, int n) {
+    cudaTriggerProgrammaticLaunchCompletion();
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = i;
+}
+extern "C" __global__ void early(const float* y, float* z, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float v = i < n ? y[n - 1 - i] : 0;
+    cudaGridDependencySynchronize();
+    if (i < n) z[i] = v;
+}
+extern "C" __global__ void waiting(const float* y, float* z, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    cudaGridDependencySynchronize();
+    if (i < n) z[i] = y[n - 1 - i];
+}
+extern "C" __global__ void add(float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += 1;
+}
+"""
+N = 1000
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return load(SOURCE)
+
+
+def run(program: Program, second: str, seed: int = 0, **options: Any) -> tuple[list[str], np.ndarray[Any, Any]]:
+    """The findings of a consumer behind `producer`, and what the consumer stored."""
+    y, z = np.zeros(N, np.float32), np.zeros(N, np.float32)
+    session = Session(program)
+    first = session.launch("producer", 8, 128, {"y": Output(y), "n": N}, stream=1, seed=seed)
+    then = session.launch(second, 8, 128, {"y": y, "z": Output(z), "n": N}, seed=seed, **options)
+    session.synchronize()
+    assert first.ok
+    return [str(finding) for finding in then.findings], z
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_read_before_the_wait_races_and_sees_old_values_in_every_order(program: Program, seed: int) -> None:
+    (finding,), z = run(program, "early", seed, stream=1, programmatic=True)
+    assert finding.startswith("kernel.cu:9: race: early reads y[")
+    assert "which producer writes at kernel.cu:5" in finding
+    assert "move cudaGridDependencySynchronize() from kernel.cu:10 to a place before kernel.cu:9" in finding
+    assert (z != np.arange(N)[::-1]).any()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_trigger_before_the_stores_is_right_where_the_dependent_waits(program: Program, seed: int) -> None:
+    findings, z = run(program, "waiting", seed, stream=1, programmatic=True)
+    assert not findings and np.array_equal(z, np.arange(N)[::-1])
+
+
+def test_launch_that_is_not_programmatic_waits_for_its_stream(program: Program) -> None:
+    findings, z = run(program, "early", stream=1)
+    assert not findings and np.array_equal(z, np.arange(N)[::-1])
+
+
+def test_launches_of_two_streams_race_unless_an_event_orders_them(program: Program) -> None:
+    (finding,), _ = run(program, "early", stream=2)
+    assert "they are in streams 1 and 2; record an event behind producer and let early wait for it" in finding
+    y, z = np.zeros(N, np.float32), np.zeros(N, np.float32)
+    session = Session(program)
+    session.launch("producer", 8, 128, {"y": Output(y), "n": N}, stream=1)
+    event = session.event(1)
+    then = session.launch("early", 8, 128, {"y": y, "z": Output(z), "n": N}, stream=2, after=[event])
+    assert then.ok and np.array_equal(z, np.arange(N)[::-1])  # a report that is looked at has been executed
+
+
+def test_default_stream_waits_for_all_streams_and_they_wait_for_it(program: Program) -> None:
+    findings, _ = run(program, "early", stream=0)
+    assert not findings
+    y = np.zeros(N, np.float32)
+    session = Session(program)
+    reports = [session.launch("add", 8, 128, {"y": y, "n": N}, stream=stream) for stream in (0, 3, 0)]
+    session.synchronize()
+    assert all(report.ok for report in reports) and (y == 3).all()
+
+
+def test_programmatic_launch_without_a_stream_is_behind_the_one_before(program: Program) -> None:
+    y, z = np.zeros(N, np.float32), np.zeros(N, np.float32)
+    session = Session(program)
+    assert session.launch("producer", 8, 128, {"y": Output(y), "n": N}).ok
+    then = session.launch("early", 8, 128, {"y": y, "z": Output(z), "n": N}, programmatic=True)
+    assert [finding.code for finding in then.findings] == ["race"]
+    assert session.launch("early", 8, 128, {"y": y, "z": z, "n": N}).ok  # what has ended is forgotten
+
+
+def test_copy_in_another_stream_races_with_the_kernel_that_writes_its_source(program: Program) -> None:
+    for stream, raced in ((2, True), (1, False)):
+        y, z = np.zeros(N, np.float32), np.zeros(N, np.float32)
+        session = Session(program)
+        session.copy(y, 0, stream=1)
+        session.launch("add", 8, 128, {"y": y, "n": N}, stream=1)
+        session.copy(z, y, stream=stream)
+        report = session.launch("add", 8, 128, {"y": z, "n": N}, stream=stream)
+        session.synchronize()
+        found = [str(finding) for finding in session.findings]
+        assert report.ok and (y == 1).all()
+        assert bool(found) == raced and (raced or (z == 2).all())
+        start = "race: the copy from array 1 to array 2 reads array 1["
+        assert not raced or any(
+            f.startswith(start) and "which launch 2 of add writes at kernel.cu:20" in f for f in found
+        )
+
+
+def test_host_that_reads_pinned_memory_has_to_wait_first(program: Program) -> None:
+    for waits in (False, True):
+        y = np.zeros(N, np.float32)
+        session = Session(program)
+        session.launch("add", 8, 128, {"y": y, "n": N}, stream=1)
+        if waits:
+            session.synchronize(session.event(1))
+        session.access(y)
+        session.synchronize()
+        assert [f.code for f in session.findings] == ([] if waits else ["race"])
+
+
+def test_event_of_a_stream_without_launches_is_refused(program: Program) -> None:
+    with pytest.raises(LaunchError, match="nothing has been launched in stream 4"):
+        Session(program).event(4)
