@@ -302,7 +302,7 @@ def pending(body: str, *, kind: FindingKind | None) -> None:
         """,
         ".param .u64 x",
         ".reg .b64 %x; .reg .b64 %o; .reg .b64 %da; .reg .b32 %i; .reg .b32 %s; .reg .b32 %t; .reg .b32 %base;"
-        ".reg .f32 %a<4>; .reg .f32 %b<4>; .shared .align 1024 .b8 tile[8192];",
+        ".reg .f32 %a<4>; .reg .f32 %b<4>; .reg .b16 %h<2>; .shared .align 1024 .b8 tile[8192];",
     )
     memory = Memory()
     x = memory.allocate(512, "x")
@@ -325,6 +325,16 @@ def test_accumulators_are_promises_until_their_group_was_waited_for() -> None:
     pending(f"{WAIT.format(1)} st.global.f32 [%x], %b0; {WAIT.format(0)}", kind=flight)
     pending(f"st.global.f32 [%x], %a3; {WAIT.format(0)}", kind=flight)
     pending(f"mov.f32 %b1, 0f00000000; {WAIT.format(0)} st.global.f32 [%x], %a0;", kind=flight)
+
+
+def test_accumulators_that_are_split_before_the_wait_are_read_behind_it() -> None:
+    """ptxas puts such a mov behind the wait; anything that computes with what it writes has to stand there."""
+    split, joined = "mov.b32 {%h0, %h1}, %b0;", "mov.b32 %t, {%h0, %h1};"
+    pending(f"{split} {WAIT.format(0)} {joined} st.global.b32 [%x], %t;", kind=None)
+    pending(f"{split} {joined} {WAIT.format(0)} st.global.b32 [%x], %t;", kind=None)
+    pending(f"{split} cvt.u32.u16 %t, %h0; {WAIT.format(0)}", kind=FindingKind.ACCUMULATOR_IN_FLIGHT)
+    pending(f"{split} {joined} st.global.b32 [%x], %t; {WAIT.format(0)}", kind=FindingKind.ACCUMULATOR_IN_FLIGHT)
+    pending(f"{split} {WAIT.format(1)} cvt.u32.u16 %t, %h1;", kind=FindingKind.ACCUMULATOR_IN_FLIGHT)
 
 
 def test_a_warp_that_exits_must_have_waited() -> None:

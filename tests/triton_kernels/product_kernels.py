@@ -189,3 +189,17 @@ def attention_reference(q, k, v, scale, CAUSAL):
         logits = np.where(np.tri(*logits.shape[1:], dtype=bool), logits, -np.inf)
     weights = np.exp(logits - logits.max(2, keepdims=True))
     return {"out": weights / weights.sum(2, keepdims=True) @ v}
+
+
+@triton.jit
+def product_in_halves(a, b, sums, out, K, M: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):
+    """Accumulators in fp16: of each step, which are added in fp32, and of all of them."""
+    i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK)
+    total, halves = tl.zeros([M, N], tl.float32), tl.zeros([M, N], tl.float16)
+    for start in range(0, K, BLOCK):
+        x = tl.load(a + i[:, None] * K + start + k[None, :])
+        y = tl.load(b + (start + k)[:, None] * N + j[None, :])
+        total += tl.dot(x, y, out_dtype=tl.float16)
+        halves = tl.dot(x, y, halves, out_dtype=tl.float16)
+    tl.store(sums + i[:, None] * N + j[None, :], total)
+    tl.store(out + i[:, None] * N + j[None, :], halves)

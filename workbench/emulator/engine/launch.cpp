@@ -66,8 +66,9 @@ std::shared_ptr<const Code> prepare(const Program& program) {
         std::find(code->units.begin(), code->units.end(), operation.unit) == code->units.end())
       code->units.push_back(operation.unit);
     code->following[k] = following(operation, row.operand_count);
-    instruction.is_move = operation.name.compare(0, 4, "mov.") == 0 && row.operand_count == 2 &&
-                          instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;
+    instruction.is_move = operation.name.compare(0, 4, "mov.") == 0 && row.operand_count >= 2 &&
+                          (instruction.access[0] == 'W' || instruction.access[0] == 'D') &&
+                          instruction.operands[row.operand_count - 1].slot >= 0;
   }
   find_ways_beyond_barriers(*code);
   find_single_tries(*code);

@@ -151,7 +151,7 @@ struct Instruction {
   Kind kind;
   BeyondBarriers beyond;
   bool guard_negated;
-  bool is_move;  // mov from one 4-byte register to another
+  bool is_move;  // mov of registers, also one that packs or unpacks them
   bool is_product;
   Proxy proxy;
 };

@@ -81,13 +81,18 @@ void each_written(const Operand& operand, char letter, F f) {
   if (letter == 'D') f(static_cast<size_t>(operand.slot / 128 + 1));
 }
 
+// Whether it copies one 4-byte register to another.
+bool copies(const Instruction& instruction) {
+  return instruction.is_move && instruction.count == 2 && instruction.access[0] == 'W';
+}
+
 // Takes note of who wrote a register, then: a copy hands on what is known of its source, a constant is
 // nobody's.
 void noted_write(Warp& warp, const Instruction& instruction) {
   const int32_t pc = warp.pc;
   warp.machine->prepared->untracked[static_cast<size_t>(pc)](warp, instruction);
   RegisterWrite write{warp.fences, pc};
-  if (instruction.is_move) {
+  if (copies(instruction)) {
     write = warp.written[static_cast<size_t>(instruction.operands[1].slot / 128)];
   } else {
     bool constant = true;
@@ -119,7 +124,7 @@ void track_registers(const Program& program, Code& code) {
   if (tracked.empty()) return;
   std::vector<const Instruction*> moves;
   for (const Instruction& i : code.instructions)
-    if (i.is_move) moves.push_back(&i);
+    if (copies(i)) moves.push_back(&i);
   for (bool grew = true; grew;) {
     grew = false;
     for (auto move = moves.rbegin(); move != moves.rend(); ++move)

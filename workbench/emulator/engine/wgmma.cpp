@@ -2,8 +2,9 @@
 //
 // A product is only noted when it is issued, and computed when its group is waited for: the last moment at
 // which hardware may still read its operands. Until then nobody may touch its accumulators or write to the
-// shared memory that it reads. Compilers copy accumulators from register to register between two products;
-// such a mov is noted too and done in turn.
+// shared memory that it reads. Compilers copy accumulators from register to register between two products,
+// and split those that hold two halves before the wait; ptxas puts such a mov behind it. It is noted too and
+// done in turn.
 #include <algorithm>
 
 #include "matrix.hpp"
@@ -169,11 +170,30 @@ void lock(Warp& warp, const Operand& operand, uint8_t how) {
   cell = cell == kNobody ? kNobody : how;
 }
 
+bool is_destination(char letter) { return letter < 'a'; }
+
+// Calls f(slot) for the cells of an operand.
+template <class F>
+void each_cell(const Operand& operand, char letter, F f) {
+  if (operand.slot < 0) return;
+  f(operand.slot);
+  if (letter == 'D' || letter == 'd' || letter == 'e' || (letter == 'a' && operand.bytes == 8))
+    f(operand.slot + 128);
+}
+
+// Nobody may have what a mov writes, nor write what it still has to read.
+void lock_move(Warp& warp, const Instruction& move) {
+  for (int k = 0; k < move.count; ++k)
+    each_cell(move.operands[k], move.access[k], [&](int32_t slot) {
+      lock(warp, Operand{slot, 4, 0}, is_destination(move.access[k]) ? kNobody : kReadOnly);
+    });
+}
+
 void lock_registers(Warp& warp, const MatrixProduct& product) {
   if (!warp.machine->check_in_flight) return;
   if (warp.locked.empty())
     warp.locked.resize(static_cast<size_t>(warp.machine->program->register_bytes / 128));
-  if (product.is_move) return lock(warp, product.instruction->operands[0], kNobody);
+  if (product.is_move) return lock_move(warp, *product.instruction);
   const Form& form = form_of(*product.instruction);
   const Operands operands(*product.instruction, form);
   for (int k = 0; k < accumulators(form); ++k) lock(warp, operands.accumulator[k], kNobody);
@@ -567,11 +587,11 @@ void compute(Warp& warp, uint32_t limit, uint32_t time) {
     product.computed = true;
     if (product.is_move) {
       flush();
-      uint32_t values[kLanes];
-      std::memcpy(values, source_cells<uint32_t>(warp, product.instruction->operands[1]), sizeof values);
+      const auto& untracked = warp.machine->prepared->untracked;
+      const Function noted = untracked.empty() ? nullptr : untracked[static_cast<size_t>(product.pc)];
       const uint32_t active = warp.active;
       warp.set_active(product.lanes);
-      write_cells(warp, product.instruction->operands[0], values);
+      (noted ? noted : product.instruction->function)(warp, *product.instruction);
       warp.set_active(active);
       continue;
     }
@@ -661,19 +681,26 @@ bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) 
     return slot < 0 ? uint8_t{0} : warp.locked[static_cast<size_t>(slot / 128)];
   };
   const auto blame = [&](int32_t slot) {
-    int pc = -1;
+    int pc = -1, issued = -1;  // of a mov, the product before it
     bool committed = true;
-    for (const MatrixProduct& product : warp.products)
+    for (const MatrixProduct& product : warp.products) {
+      if (!product.is_move) issued = product.pc;
       for (int k = 0; k < product.instruction->count; ++k)
         if (product.instruction->operands[k].slot == slot) {
-          pc = product.pc;
+          pc = issued;
           committed = product.group < warp.product_group;
         }
+    }
     warp.finding(FaultKind::accumulator_in_flight, lanes ? __builtin_ctz(lanes) : 0,
                  static_cast<uint64_t>(slot), Space::none, !committed, 0, pc);
   };
   const bool is_product = instruction.function == issue;
-  if (instruction.is_move && locked(instruction.operands[1].slot) == kNobody) {
+  bool moves_results = false;
+  for (int k = 0; k < instruction.count && instruction.is_move; ++k)
+    each_cell(instruction.operands[k], instruction.access[k], [&](int32_t slot) {
+      moves_results |= !is_destination(instruction.access[k]) && locked(slot) == kNobody;
+    });
+  if (moves_results) {
     MatrixProduct move{};
     move.instruction = &instruction;
     move.pc = warp.pc;
@@ -688,12 +715,10 @@ bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) 
     const int32_t slot = instruction.operands[k].slot;
     const char access = instruction.access[k];
     if (slot < 0 || (is_product && access == 'U')) continue;  // products in the same registers run in order
-    const bool wide = access == 'D' || access == 'd' || access == 'e' ||
-                      (access == 'a' && instruction.operands[k].bytes == 8);
-    for (int half = 0; half <= (wide ? 1 : 0); ++half) {
-      const uint8_t how = locked(slot + 128 * half);
-      if (how == kNobody || (how == kReadOnly && access < 'a')) blame(slot + 128 * half);
-    }
+    each_cell(instruction.operands[k], access, [&](int32_t cell) {
+      const uint8_t how = locked(cell);
+      if (how == kNobody || (how == kReadOnly && is_destination(access))) blame(cell);
+    });
   }
   return false;
 }

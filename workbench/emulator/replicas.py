@@ -1,0 +1,201 @@
+"""Which threads use what a load brings.
+
+A compiler lets all threads load an element that several of them hold, and one of them store what it makes of it, under
+a predicate of the thread's number: Triton does so with scalars, and with blocks of fewer elements than threads. In the
+others the value reaches nothing, so that their loads race with nobody. Here that is derived from the instructions
+alone: a value is followed through arithmetic, and through exchanges within a warp, to stores and atomics whose
+predicate asks some bits of ``%tid.x`` to be zero. Any other use, as an address or in a branch, counts as one of all
+threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+
+from . import ptx
+
+__all__ = ["registers_in", "thread_bits"]
+
+_BITS = 0x3FF  # of %tid.x
+_LANE_BITS = 31
+_ARITHMETIC = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        abs add and bfe bfi bfind brev clz cnot copysign cos cvt cvta div dp2a dp4a ex2 fma fns lg2 lop3 mad
+        mad24 max min mov mul mul24 neg not or popc prmt rcp rem rsqrt sad selp set setp shf shl shr sin slct
+        sqrt sub tanh testp xor
+        """,
+    )
+)
+_EXCHANGES = frozenset({"redux", "shfl"})
+_STORES = frozenset({"st", "atom", "red"})
+_ENDS = frozenset({"ret", "exit", "trap"})
+
+Unneeded = dict[int, int]  # by register: bits of which one is set in threads that do not need it; others need nothing
+
+
+def thread_bits(instructions: list[ptx.Instruction]) -> dict[int, int]:
+    """By index of a plain load: bits of ``%tid.x`` of which one is set in threads that do not use what it brings.
+
+    Loads whose value any thread may use are left out.
+    """
+    guards = _Guards(instructions)
+    if not any(i.parts[0] in _STORES and guards.bits(i.guard, i.guard_negated) for i in instructions):
+        return {}
+    if any(i.parts[0] == "brx" for i in instructions):  # where it goes is not followed
+        return {}
+    blocks = _blocks(instructions)
+    before: dict[int, Unneeded] = {start: {} for start, _, _ in blocks}
+    found: dict[int, int] = {}
+    changed = True
+    while changed:
+        changed = False
+        for start, end, following in reversed(blocks):
+            state = _either(before.get(target, {}) for target in following)
+            for instruction in reversed(instructions[start:end]):
+                results = [r.index for r in registers_in(instruction.operands[: _results(instruction)])]
+                bits = _of_all(results, state)
+                if instruction.parts[0] == "ld" and results:
+                    found[instruction.index] = bits
+                if instruction.guard is None:
+                    for index in results:
+                        state.pop(index, None)
+                for register, unneeded in _uses(instruction, guards, bits):
+                    state[register.index] = state.get(register.index, _BITS) & unneeded
+            changed |= state != before[start]
+            before[start] = state
+    return {index: bits for index, bits in found.items() if bits}
+
+
+def _blocks(instructions: list[ptx.Instruction]) -> list[tuple[int, int, list[int]]]:
+    """Runs of instructions without a branch: where each begins, where it ends, and where it goes on."""
+    labels = {i.index: o.target for i in instructions for o in i.operands if isinstance(o, ptx.Label)}
+    ends = {i.index + 1 for i in instructions if i.index in labels or i.parts[0] in _ENDS}
+    edges = sorted({0, len(instructions)} | ends | {target for target in labels.values() if target >= 0})
+    blocks = []
+    for start, end in itertools.pairwise(edges):
+        last = instructions[end - 1]
+        leaves = last.guard is None and (last.index in labels or last.parts[0] in _ENDS)
+        following = [*([] if leaves else [end]), *([labels[last.index]] if last.index in labels else [])]
+        blocks.append((start, end, following))
+    return blocks
+
+
+def _either(states: Iterable[Unneeded]) -> Unneeded:
+    both: Unneeded = {}
+    for state in states:
+        for register, bits in state.items():
+            both[register] = both.get(register, _BITS) & bits
+    return both
+
+
+def _results(instruction: ptx.Instruction) -> int:
+    """Of an instruction's operands, how many at the front are only written."""
+    base = instruction.parts[0]
+    return 1 if base in _ARITHMETIC or base in _EXCHANGES or base in ("ld", "atom") else 0
+
+
+def _uses(instruction: ptx.Instruction, guards: _Guards, bits: int) -> Iterator[tuple[ptx.Register, int]]:
+    """The registers that an instruction reads, each with bits of which one is set where that is for nothing.
+
+    ``bits`` are those of its results.
+    """
+    base = instruction.parts[0]
+    if base in _STORES:
+        bits = guards.bits(instruction.guard, instruction.guard_negated)
+        read = (instruction.guard, *instruction.operands[_results(instruction) :])
+        yield from ((register, bits) for register in registers_in(read))
+        return
+    if instruction.guard is not None:
+        yield instruction.guard, 0
+    followed = (base in _ARITHMETIC or base in _EXCHANGES) and "cc" not in instruction.parts  # carries go unnamed
+    if base in _EXCHANGES:  # other lanes get it
+        bits &= ~_LANE_BITS
+    for number, operand in enumerate(instruction.operands[_results(instruction) :]):
+        needless = bits if followed and (base in _ARITHMETIC or number == 0) else 0
+        yield from ((register, needless) for register in registers_in((operand,)))
+
+
+def _of_all(results: Iterable[int], unneeded: Unneeded) -> int:
+    bits = _BITS
+    for register in results:
+        bits &= unneeded.get(register, _BITS)
+    return bits
+
+
+def registers_in(operands: Iterable[ptx.Operand | None]) -> Iterator[ptx.Register]:
+    """The registers of operands, also those in vectors and addresses."""
+    for operand in operands:
+        if isinstance(operand, ptx.Register):
+            yield operand
+        elif isinstance(operand, ptx.Vector | ptx.Group):
+            yield from registers_in(operand.elements)
+        elif isinstance(operand, ptx.Pair):
+            yield from registers_in((operand.first, operand.second))
+        elif isinstance(operand, ptx.Negated):
+            yield from registers_in((operand.operand,))
+        elif isinstance(operand, ptx.Address):
+            yield from registers_in((operand.base, *operand.coordinates))
+
+
+class _Guards:
+    """What predicates ask of ``%tid.x``, where registers have one definition."""
+
+    def __init__(self, instructions: list[ptx.Instruction]) -> None:
+        self._definitions: dict[int, list[ptx.Instruction]] = {}
+        for instruction in instructions:
+            for register in registers_in(instruction.operands[:1]):
+                self._definitions.setdefault(register.index, []).append(instruction)
+
+    def bits(self, predicate: ptx.Operand | None, negated: bool = False) -> int:
+        """Bits of ``%tid.x`` that are all zero in threads for which the predicate holds, or with ``negated`` not."""
+        made = self._definition(predicate)
+        if made is None:
+            return 0
+        _, *sources = made.operands
+        if made.opcode == ("or.pred" if negated else "and.pred"):
+            return self.bits(sources[0], negated) | self.bits(sources[1], negated)
+        if made.opcode == "not.pred":
+            return self.bits(sources[0], not negated)
+        if made.parts[0] != "setp" or len(made.parts) != 3 or not isinstance(sources[1], ptx.Immediate):
+            return 0
+        limit = sources[1].value
+        if made.parts[1] == ("ne" if negated else "eq") and limit == 0:
+            return self._masked(sources[0])
+        limit += {"lt": 0, "ge": 0, "le": 1, "gt": 1}.get(made.parts[1], 0)
+        below = made.parts[1] in (("ge", "gt") if negated else ("lt", "le"))
+        if below and limit > 0 and limit & (limit - 1) == 0 and self._is("%tid.x", sources[0]):
+            return _BITS & ~(limit - 1)
+        return 0
+
+    def _masked(self, register: ptx.Operand) -> int:
+        """Bits of ``%tid.x`` that are all zero where a register is."""
+        if self._is("%tid.x", register):
+            return _BITS
+        if self._is("%laneid", register):
+            return _LANE_BITS
+        made = self._definition(register)
+        if made is None or made.opcode not in ("and.b32", "or.b32", "shr.u32"):
+            return 0
+        _, first, second = made.operands
+        if made.parts[0] == "or":
+            return self._masked(first) | self._masked(second)
+        known = self._masked(first)
+        if not isinstance(second, ptx.Immediate):
+            return 0
+        return known & second.value if made.parts[0] == "and" else known & -1 << second.value if known == _BITS else 0
+
+    def _is(self, special: str, register: ptx.Operand) -> bool:
+        made = self._definition(register)
+        if made is None or made.parts[0] != "mov" or made.parts[1:] not in (("u32",), ("b32",), ("s32",)):
+            return False
+        source = made.operands[1]
+        return isinstance(source, ptx.Special) and source.name == special
+
+    def _definition(self, register: ptx.Operand | None) -> ptx.Instruction | None:
+        """The one instruction that writes a register, whatever a predicate says; None where there is none."""
+        made = self._definitions.get(register.index, []) if isinstance(register, ptx.Register) else []
+        return made[0] if len(made) == 1 and made[0].guard is None else None
