@@ -6,15 +6,19 @@ import dataclasses
 from typing import Any
 
 import pytest
+from command_line import invoke, said
 
 from workbench import emulator, harness
 from workbench.catalogue import registry
-from workbench.devices import DeviceUnavailable
+from workbench.devices import DeviceUnavailable, open_device
 from workbench.devices.emulated import EmulatedDevice
+from workbench.harness import drawn
 from workbench.kernels.gemm import GemmProblem
-from workbench.model.machine import H200, kept_by_machine, machine, planning_for
+from workbench.kernels.scan import ScanProblem
+from workbench.model.machine import H200, kept_by_machine, machine, planning_for, scaled
 from workbench.model.results import Verdict
 from workbench.model.stage import Stage
+from workbench.records.store import slug
 
 FEWER, MORE = (dataclasses.replace(H200, multiprocessors=count) for count in (78, 148))
 
@@ -27,7 +31,11 @@ PERSISTENT = (
         "fft_conv:persistent",
         "attention_varlen:persistent",
     ),
+    *("gemm:split_tiles", "layer_norm_backward:cluster", "scan:look_back", "reduce:one_launch", "ssd:paired"),
 )
+
+
+LONG_ROW = ScanProblem(rows=1, columns=2**26, dtype="fp32")
 
 
 def stage_of(spec: str) -> Stage[Any]:
@@ -42,11 +50,52 @@ def test_an_h200_is_the_same_to_plans_and_to_the_emulator() -> None:
     assert EmulatedDevice().limits == limits
 
 
-@pytest.mark.parametrize("chosen", [FEWER, MORE], ids=["78", "148"])
+@pytest.mark.parametrize("chosen", [FEWER, MORE], ids=lambda machine: str(machine.multiprocessors))
 @pytest.mark.parametrize("spec", PERSISTENT)
 def test_persistent_stages_are_right_with_other_numbers_of_multiprocessors(spec: str, chosen: Any) -> None:
     result = harness.verify(stage_of(spec), EmulatedDevice(machine=chosen), examples=2, seed=3)
     assert result.verdict is Verdict.PASS, result.failure
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_device_is_emulated_as_its_name_says_and_opened_again_by_it(isolate: bool) -> None:
+    device = open_device("emulator:shared_bytes=102400,multiprocessors=78", isolate=isolate)
+    assert device.machine == dataclasses.replace(H200, multiprocessors=78, shared_bytes=100 * 1024)
+    assert open_device(device.name).machine == device.machine
+    assert open_device("emulator").name == open_device("emulator:").name == "emulator"
+    assert slug(device.info()) == "emulated-device-with-78-multiprocessors" != slug(EmulatedDevice().info())
+    problem = drawn(stage_of("gemm:naive"), device, examples=1, seed=0)[0]
+    assert problem in drawn(stage_of("gemm:naive"), EmulatedDevice(), examples=1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("emulator:sms=78", "has no 'sms'; it has multiprocessors, shared_bytes, registers"),
+        ("emulator:multiprocessors=0", "multiprocessors is '0'; it has to be a whole number above 0"),
+        ("emulator:78", "has no '78'"),
+    ],
+)
+def test_a_device_that_cannot_be_emulated_is_refused_with_what_would_be_right(name: str, message: str) -> None:
+    with pytest.raises(DeviceUnavailable, match=message):
+        open_device(name)
+    refused = invoke("verify", "gemm:naive", "--device", name)
+    assert refused.exit_code == 2 and message in refused.stderr
+
+
+def test_a_replay_names_the_machine() -> None:
+    name = "emulator:multiprocessors=78"
+    result = invoke("verify", "gemm:naive", "--device", name, "--examples", "1", "--json")
+    assert said(result)["device"]["sm_count"] == 78
+    assert f"--device {name}" in harness.replay_command(stage_of("gemm:naive"), open_device(name), "any")
+
+
+def test_blocks_that_were_declared_for_an_h200_are_as_many_for_each_multiprocessor() -> None:
+    assert scaled(264) == 264
+    with planning_for(FEWER):
+        assert (scaled(264), scaled(1)) == (156, 1)
+    grids = [stage_of("scan:split_rows").on(m).plan(LONG_ROW).launches[0].grid[0] for m in (FEWER, H200, MORE)]
+    assert grids[0] < grids[1] < grids[2]
 
 
 def test_sizes_and_launches_follow_the_machine_also_in_the_process_of_the_stages() -> None:

@@ -72,6 +72,21 @@ class ResultFile(click.Path):
         return path
 
 
+class _Device(click.Choice):  # type: ignore[type-arg]
+    """A device, or `emulator:` and what an emulated one has."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value).startswith("emulator:"):
+            return super().convert(value, param, ctx)
+        from ..model.machine import emulated_machine
+
+        try:
+            emulated_machine(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
 def _reports_folder() -> Path:
     from ..catalogue.registry import reports  # which looks for a project
 
@@ -82,10 +97,11 @@ COMMON: dict[str, Callable[[Any], Any]] = {
     "device": click.option(
         "--device",
         "device_name",
-        type=click.Choice(DEVICES),
+        type=_Device(DEVICES),
         default="auto",
         show_default=True,
-        help="Where to run; auto is the GPU if there is one, otherwise the emulator.",
+        help="Where to run; auto is the GPU if there is one, otherwise the emulator. "
+        "emulator:multiprocessors=78 is an emulated device that has so many.",
     ),
     "seed": click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="The seed of the random problems."

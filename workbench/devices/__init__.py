@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from ..model.machine import emulated_machine
 from ..model.origin import DEVICES
 from .base import BoundPlan, Device, DeviceUnavailable, Fault
 from .isolated import IsolatedDevice
@@ -14,14 +17,19 @@ EMULATOR_SECONDS = 120.0
 
 def open_device(name: str = "auto", *, isolate: bool = False) -> Device:
     """The device called `cuda` or `emulator`; `auto` is the GPU where there is one, else the emulator.
+    `emulator:multiprocessors=78` is another emulated device, as `emulated_machine` says.
 
     The GPU is always used from a worker process, so that a kernel that hangs or crashes costs nothing else; the
     emulator, which stops such kernels by itself, only with `isolate`. Raises DeviceUnavailable with the reason and the
     remedy.
     """
-    if name not in DEVICES:
+    if name not in DEVICES and not name.startswith("emulator:"):
         raise DeviceUnavailable(f"there is no device {name!r}; the devices are {', '.join(DEVICES)}")
-    if name != "emulator":
+    try:
+        machine = emulated_machine(name)
+    except ValueError as error:
+        raise DeviceUnavailable(str(error)) from None
+    if not name.startswith("emulator"):
         from .cuda import CudaDevice, require_gpu
 
         try:
@@ -33,4 +41,5 @@ def open_device(name: str = "auto", *, isolate: bool = False) -> Device:
             return IsolatedDevice(CudaDevice)
     from .emulated import EmulatedDevice
 
-    return IsolatedDevice(EmulatedDevice, EMULATOR_SECONDS) if isolate else EmulatedDevice()
+    start = partial(EmulatedDevice, machine=machine)
+    return IsolatedDevice(start, EMULATOR_SECONDS) if isolate else start()

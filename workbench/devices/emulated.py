@@ -12,7 +12,7 @@ import numpy as np
 
 from ..model.arrays import Array
 from ..model.launch import Launch, Plan
-from ..model.machine import H200, Machine
+from ..model.machine import H200, Machine, emulated_name
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled
 from ..toolchain.findings import hazard_of
@@ -81,7 +81,7 @@ class EmulatedDevice(OnMachine):
     how many blocks of a persistent launch it holds at once, as a GPU would; without it the seed of a plan chooses.
     """
 
-    name, times = "emulator", False
+    times = False
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class EmulatedDevice(OnMachine):
         persistent_blocks: int | None = None,
         machine: Machine = H200,
     ) -> None:
-        self.machine = machine
+        self.machine, self.name = machine, emulated_name(machine)
         self.limits = _limits(machine)
         self.most_warp_instructions = most_warp_instructions
         self.counters, self.trace, self.persistent_blocks = counters, trace, persistent_blocks
@@ -100,7 +100,7 @@ class EmulatedDevice(OnMachine):
     def info(self) -> DeviceInfo:
         limits = self.limits
         return DeviceInfo(
-            kind=self.name, name=f"emulated {limits.name}", architecture=limits.arch, sm_count=limits.sm_count
+            kind="emulator", name=f"emulated {limits.name}", architecture=limits.arch, sm_count=limits.sm_count
         )
 
     def bind(

@@ -342,7 +342,7 @@ def _problems(operation: Operation[Any], stage: Stage[Any], size: Size) -> st.Se
 
 def size_of(operation: Operation[Any], device: str) -> Size:
     """How large the problems of the device with this name may be."""
-    return operation.emulator_size if device == "emulator" else operation.cuda_size
+    return operation.emulator_size if device.startswith("emulator") else operation.cuda_size
 
 
 def _edges(stage: Stage[Any]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from ..model.arrays import Array, Arrays
 from ..model.calls import Call
 from ..model.dtypes import FP32, INT32
 from ..model.launch import Launch, Plan
+from ..model.machine import scaled
 from ..model.parts import Axis
 from ..model.problem import Tier
 from .rows import groups, ladder
@@ -107,7 +108,7 @@ WORTH_SPLITTING = 2**16
 def fastest(p: CrossEntropyProblem) -> tuple[str, ...]:
     """Threads of a block share a row; few very long ones are split: 8x61366 takes 10.4 us in `group_row`, and 11.7 in
     `split_rows`, 6x130104 14.5 and 11.2 (bf16, H200)."""
-    few = p.rows < 2 * groups.ENOUGH and p.columns > WORTH_SPLITTING
+    few = p.rows < 2 * scaled(groups.ENOUGH) and p.columns > WORTH_SPLITTING
     return ("split_rows", "group_row") if few else ("group_row",)
 
 

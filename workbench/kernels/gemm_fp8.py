@@ -15,6 +15,7 @@ from ..model.arrays import Array, Arrays, NonFinite, element_bytes
 from ..model.calls import Call
 from ..model.dtypes import BF16, E4M3, FP32, dtype_of, from_numpy
 from ..model.launch import Launch, ceil_div
+from ..model.machine import scaled
 from ..model.operation import Operation
 from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier
@@ -214,7 +215,7 @@ def _fitted(p: ScaledGemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     def columns(choice: tuple[int, int]) -> int:
         width, cluster = choice
         tiles = ceil_div(p.m, size["BLOCK_M"] * cluster) * cluster * ceil_div(p.n, width)
-        return ceil_div(tiles, size["BLOCKS"]) * width
+        return ceil_div(tiles, scaled(size["BLOCKS"])) * width
 
     width, cluster = min(((192, 2), (128, 1)), key=columns)  # the first of equals
     return {"BLOCK_N": width, "CLUSTER": cluster}

@@ -15,6 +15,7 @@ from ..model.arrays import Array, Arrays
 from ..model.calls import Call
 from ..model.dtypes import FP32, dtype_of
 from ..model.launch import Argument, Launch, Plan, ceil_div
+from ..model.machine import scaled
 from ..model.operation import Operation
 from ..model.parts import Axis, Part
 from ..model.problem import Size, Tier, draw_values
@@ -254,7 +255,7 @@ def vectorized(p: ReduceProblem, size: Mapping[str, int]) -> Launch | Plan:
 def _split_rows(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
     """Along the rows: blocks have a tile of columns and some rows."""
     tiles, once = ceil_div(p.columns, WARP * _width(p)), size["THREADS"] // WARP * size["VECTORS"]
-    wanted = max(1, min(ceil_div(size["TARGET"], tiles), ceil_div(p.rows, once)))
+    wanted = max(1, min(ceil_div(scaled(size["TARGET"]), tiles), ceil_div(p.rows, once)))
     height = ceil_div(ceil_div(p.rows, wanted), once) * once
     parts = ceil_div(p.rows, height)
     shape = np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int32(tiles), np.int32(height)
@@ -285,7 +286,7 @@ def split(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
     once = size["THREADS"] * size["VECTORS"]
     rows, columns, ldx, total = _stretches(p, 2**20)
     vectors = ceil_div(columns + _width(p) - 1, _width(p))
-    wanted = max(1, min(ceil_div(size["TARGET"], rows), vectors // once))
+    wanted = max(1, min(ceil_div(scaled(size["TARGET"]), rows), vectors // once))
     each = ceil_div(ceil_div(vectors, wanted), size["THREADS"]) * size["THREADS"]
     parts = ceil_div(vectors, each)
     shape = np.int32(columns), np.int64(ldx), np.int64(total), np.int32(parts), np.int32(each)
@@ -304,7 +305,7 @@ def _tiles(p: ReduceProblem, size: Mapping[str, int]) -> tuple[int, int, int, in
     of a part, of which a thread loads IN_FLIGHT at least twice."""
     across = min(WARP, groups.power_of_two(ceil_div(p.columns, _width(p))))
     tiles, once = ceil_div(p.columns, across * _width(p)), size["THREADS"] // across * size["IN_FLIGHT"]
-    wanted = max(1, min(ceil_div(size["TILES"], tiles), p.rows // (2 * once)))
+    wanted = max(1, min(ceil_div(scaled(size["TILES"]), tiles), p.rows // (2 * once)))
     height = ceil_div(ceil_div(p.rows, wanted), once) * once
     return across, tiles, ceil_div(p.rows, height), height
 
@@ -313,7 +314,7 @@ def _spread(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:
     """Along the columns or of all: as many threads share a row as the device has for it."""
     rows, columns, _, total = _stretches(p, 2**20)
     vectors = ceil_div(min(columns, total) + (0 if p.ldx % _width(p) == 0 or p.rows == 1 else _width(p) - 1), _width(p))
-    chosen = groups.spread(rows, vectors, size["IN_FLIGHT"], size["THREADS"], blocks=size["TARGET"])
+    chosen = groups.spread(rows, vectors, size["IN_FLIGHT"], size["THREADS"], blocks=scaled(size["TARGET"]))
     if p.over == "all":  # of which each block has one row
         chosen["GROUP"] = chosen["THREADS"]
     elif rows >= VERY_MANY and vectors <= MOST_OF_LANES:  # two vectors a lane

@@ -14,6 +14,7 @@ from ..model.arrays import Array, Arrays
 from ..model.calls import Call
 from ..model.dtypes import FP32
 from ..model.launch import Argument, Launch, Plan, ceil_div
+from ..model.machine import scaled
 from ..model.problem import Tier, draw_values
 from .rows import groups, ladder
 from .rows.baselines import beside
@@ -60,7 +61,7 @@ def fastest(p: ScanProblem) -> tuple[str, ...]:
     """Rows are held by lanes or a block each where one can; of others, many have a block each, and few are scanned in
     parts."""
     held = ("registers",) if groups.by_block(p) else ()
-    parts = ("look_back", "split_rows") if p.rows < 2 * groups.ENOUGH else ()
+    parts = ("look_back", "split_rows") if p.rows < 2 * scaled(groups.ENOUGH) else ()
     return (*held, *parts, "block_row", "vectorized")
 
 
@@ -150,7 +151,7 @@ def _of_parts(p: ScanProblem, size: Mapping[str, int]) -> dict[str, int]:
     """As few vectors a thread as make TARGET parts; in the largest blocks that leave a thread its registers."""
     held, threads = 1, size["THREADS"] * (2 if p.widest == 4 and groups.defines(p)["EVEN"] else 1)
     while held < size["VECTORS"]:
-        if p.rows * _posted(p, {**size, "THREADS": threads, "VECTORS": held})[0] <= size["TARGET"]:
+        if p.rows * _posted(p, {**size, "THREADS": threads, "VECTORS": held})[0] <= scaled(size["TARGET"]):
             break
         held *= 2
     return {"THREADS": threads, "VECTORS": held}

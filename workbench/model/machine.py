@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,6 +27,30 @@ class Machine:
 H200 = Machine(architecture=90, multiprocessors=132, shared_bytes=232_448)
 """An NVIDIA H200, or an H100 (SXM): the machine of a stage that nobody has moved to another one."""
 
+SETTINGS = ("multiprocessors", "shared_bytes", "registers")
+"""What may be said of an emulated device."""
+
+
+def emulated_machine(device: str) -> Machine:
+    """The machine that `emulator`, or `emulator:multiprocessors=78,shared_bytes=102400`, stands for: an H200, but for
+    what is named. Raises ValueError, which says what would be right."""
+    given = {}
+    for setting in filter(None, device.partition(":")[2].split(",")):
+        name, _, value = setting.partition("=")
+        if name not in SETTINGS:
+            raise ValueError(f"{device}: an emulated device has no {name!r}; it has {', '.join(SETTINGS)}")
+        if not value.isdecimal() or int(value) == 0:
+            raise ValueError(f"{device}: {name} is {value!r}; it has to be a whole number above 0")
+        given[name] = int(value)
+    return replace(H200, **given)
+
+
+def emulated_name(machine: Machine) -> str:
+    """The device that `emulated_machine` makes this machine of."""
+    other = [f"{name}={getattr(machine, name)}" for name in SETTINGS if getattr(machine, name) != getattr(H200, name)]
+    return ":".join(("emulator", *filter(None, (",".join(other),))))
+
+
 _machine: ContextVar[Machine] = ContextVar("machine", default=H200)
 
 A = ParamSpec("A")
@@ -39,6 +63,12 @@ def machine() -> Machine:
     Outside of them it is an H200.
     """
     return _machine.get()
+
+
+def scaled(blocks: int) -> int:
+    """As many blocks for each multiprocessor of the machine as `blocks` are for one of an H200, on which numbers of
+    blocks were measured and declared; 1 at least."""
+    return max(1, blocks * machine().multiprocessors // H200.multiprocessors)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from pathlib import Path
 from ..catalogue import registry
 from ..model import compact
 from ..model.errors import WorkbenchError, file_in, inside
+from ..model.machine import H200
 from ..model.problem import ProblemError
 from ..model.results import DeviceInfo, HostTiming, PeerResult, ResultsError, Run, Runs, StageResult
 from . import environment
@@ -45,7 +46,7 @@ class SeveralDevices(ResultsError):
 
 def slug(device: DeviceInfo) -> str:
     """Name of the device's folder: `emulator`, `nvidia-h200`."""
-    name = device.name if device.kind != "emulator" else device.kind
+    name = device.name if device.kind != "emulator" or device.sm_count != H200.multiprocessors else device.kind
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
 
 

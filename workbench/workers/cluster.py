@@ -529,7 +529,7 @@ def dask_setup(worker: Any) -> None:
 
 def _gpus(device: str) -> list[str]:
     """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them; none for the emulator. Raises DeviceUnavailable."""
-    if device == "emulator" or (device == "auto" and not _has_gpu()):
+    if device.startswith("emulator") or (device == "auto" and not _has_gpu()):
         return []
     from ..devices.cuda import require_gpu
 

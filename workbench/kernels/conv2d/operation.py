@@ -10,6 +10,7 @@ import numpy as np
 from ...model.calls import Call
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
+from ...model.machine import machine
 from ...model.operation import Operation
 from ...model.problem import ProblemError, Size
 from ..shared import REMEDY, common_dtype
@@ -32,8 +33,9 @@ from .estimate import (
 from .padding import no_eights, padded
 from .problem import SUITE, Activation, Conv2dProblem, Layout, problems
 
-FEW, MANY = 4, 132
-"""Below so many channels, and from so many tiles on, a thread gathers a window: for 3 channels 1.6 of cuDNN's speed."""
+FEW = 4
+"""Below so many channels, and where every multiprocessor has a tile, a thread gathers a window: for 3
+channels 1.6 of cuDNN's speed."""
 
 FEWEST_FILTERS, FEW_FILTERS, LONG, FULL = 16, 32, 24, 32
 """Up to so many filters, or, where sums have so many k-tiles, up to so many, and above so many channels, the pixels of
@@ -81,7 +83,7 @@ def fastest(p: Conv2dProblem) -> tuple[str, ...]:
 
 def _special(p: Conv2dProblem) -> tuple[str, ...]:
     """Stages that are preferred to those that an estimate ranks, where they take the problem."""
-    if p.channels < FEW and p.tiles(128, 64) >= MANY:
+    if p.channels < FEW and p.tiles(128, 64) >= machine().multiprocessors:
         return ("few_channels",)
     most = FEW_FILTERS if k_tiles_of_taps(p) >= LONG else FEWEST_FILTERS
     if p.filters <= most and p.channels > FULL:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...model.launch import Launch, ceil_div
+from ...model.machine import scaled
 from .operation import EDGE_CASES, FFT_CONV, counts
 from .problem import FftConvProblem, Filter, factors
 from .simt import LONGEST
@@ -45,7 +46,7 @@ def rounds(p: FftConvProblem, size: Mapping[str, int]) -> int:
     """How many pairs a block transforms one after the other: two, so that the second is loaded meanwhile, and more
     where there are BLOCKS blocks all the same."""
     groups = ceil_div(ceil_div(p.batch, 2), pairs_of_block(p))
-    return min(groups, max(2, groups * p.channels // size["BLOCKS"]))
+    return min(groups, max(2, groups * p.channels // scaled(size["BLOCKS"])))
 
 
 def _shared_bytes(p: FftConvProblem) -> int:

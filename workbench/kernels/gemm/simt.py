@@ -10,7 +10,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
-from ...model.machine import machine
+from ...model.machine import machine, scaled
 from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import NARROW
@@ -255,7 +255,7 @@ def _small_tile(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 def _parts(p: GemmProblem, size: Mapping[str, int]) -> int:
     """Blocks that share a tile: as many as fill the device, of at least two k-tiles each."""
     tiles_of_c = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, size["BLOCK_N"])
-    return max(1, min(size["BLOCKS"] // tiles_of_c, ceil_div(p.k, 2 * 32), size["MOST"]))
+    return max(1, min(scaled(size["BLOCKS"]) // tiles_of_c, ceil_div(p.k, 2 * 32), size["MOST"]))
 
 
 @GEMM.stage(

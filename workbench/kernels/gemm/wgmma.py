@@ -11,7 +11,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
-from ...model.machine import machine
+from ...model.machine import machine, scaled
 from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import STREAMED_N
@@ -239,7 +239,7 @@ def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     sizes=_worth_sharing,
 )
 def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
-    threads, most = 2 * size["BLOCK_M"], size["BLOCKS"]
+    threads, most = 2 * size["BLOCK_M"], scaled(size["BLOCKS"])
     whole = tile_launch(p, size, "gemm_stream_k", sharing=size["SHARING"], more=("partial", "flags"))
     blocks = min(whole.grid[0], most)
     flags = Array((blocks, threads // 32), FP32, output=True, zero=True)  # 4 bytes each
@@ -254,7 +254,7 @@ _MANY_TILES = (GemmProblem(m=8, n=128 * 129, k=72), GemmProblem(m=8, n=128 * 65 
 def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> int:
     """Blocks at work on tiles of C `width` wide, `split` sharing one; 0 where they are too many or k is too short."""
     blocks = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, width) * split
-    return blocks if blocks <= size["BLOCKS"] and split <= ceil_div(p.k, size["BLOCK_K"]) else 0
+    return blocks if blocks <= scaled(size["BLOCKS"]) and split <= ceil_div(p.k, size["BLOCK_K"]) else 0
 
 
 @GEMM.stage(
@@ -271,7 +271,7 @@ def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 
 def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    m, n, split = tiling.wide(p, size["BLOCKS"])
+    m, n, split = tiling.wide(p, scaled(size["BLOCKS"]))
     return {"BLOCK_M": m, "BLOCK_N": n, "SPLIT": split}
 
 
@@ -360,7 +360,7 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 
 def _flexible(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    m, n, split = tiling.flexible(p, size["BLOCKS"])
+    m, n, split = tiling.flexible(p, scaled(size["BLOCKS"]))
     return {"BLOCK_M": m, "BLOCK_N": n, "SPLIT": split, "SWAPPED": int(tiling.is_swapped(m))}
 
 

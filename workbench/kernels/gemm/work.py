@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...model.cost_model import Work
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
-from ...model.machine import machine
+from ...model.machine import machine, scaled
 from . import tiling
 from .fastest import NARROW, STREAMED_N, Few, at_once, line_groups, mostly_outside, resident, sharing, vectors_of
 from .problem import GemmProblem, tensor_maps
@@ -137,7 +137,7 @@ def _warp_parallel(p: GemmProblem, size: Sizes) -> Work:
 def _split_tiles(p: GemmProblem, size: Sizes) -> Work:
     m, n = size["BLOCK_M"], size["BLOCK_N"]
     tiles = ceil_div(p.m, m) * ceil_div(p.n, n)
-    parts = max(1, min(size["BLOCKS"] // tiles, ceil_div(p.k, 2 * 32), size["MOST"]))
+    parts = max(1, min(scaled(size["BLOCKS"]) // tiles, ceil_div(p.k, 2 * 32), size["MOST"]))
     return _tiled(p, m, n, 32, parts, resident=2, kind=_kind(p, "two launches" if parts > 1 else ""))
 
 

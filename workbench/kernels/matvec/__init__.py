@@ -11,6 +11,7 @@ from ...model.arrays import Array
 from ...model.calls import Call
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Argument, Launch, Plan, ceil_div
+from ...model.machine import machine
 from ...model.operation import Operation
 from ...model.problem import Size
 from ..rows import groups
@@ -21,8 +22,8 @@ SHORT, SHORT_OF_FEW, ONE_LOAD, LONG = 512, 256, 2048, 256 * 1024
 """Bytes of a row for which lanes of a warp have no vector, where rows are many, and where they are few; that a warp
 loads at once, with 4 loads a lane; and that take one block long enough to have others help."""
 
-FEWER_THAN_BLOCKS, FEW, MANY = 132, 1024, 8192
-"""Rows that leave multiprocessors idle with a block each, and with a warp each; and those that fill them with a warp
+FEW, MANY = 1024, 8192
+"""Rows that leave multiprocessors idle with a warp each, and those that fill them with a warp
 each (H200)."""
 
 
@@ -33,7 +34,7 @@ def fastest(p: MatvecProblem) -> tuple[str, ...]:
     row = p.k * dtype_of(p.dtype).itemsize
     if row < (SHORT_OF_FEW if p.n < FEW else SHORT):
         return "unaligned", "warp_parallel"
-    if not _even(p)["EVEN"] or (p.n < FEWER_THAN_BLOCKS and row > LONG):
+    if not _even(p)["EVEN"] or (p.n < machine().multiprocessors and row > LONG):
         return "shared_rows", "unaligned"
     if row % (ONE_LOAD * _streamed(p, STREAMED)["SHARE"]) == 0:
         return "streamed", "unaligned"

@@ -11,7 +11,7 @@ import numpy as np
 from ...model.arrays import Array, Arrays, Distribution
 from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
-from ...model.machine import H200
+from ...model.machine import H200, machine, scaled
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.stage import every_problem
@@ -97,9 +97,6 @@ SMALL, FEW_LOADS = 2**16, 4
 
 MOST_OF_LANES = 128
 """Vectors of a row that lanes of a warp hold, four each."""
-
-MANY_BLOCKS = 132
-"""So many blocks, or rows, have a multiprocessor each."""
 
 REGISTERS, LEAST_REGISTERS = 2**16, 40
 """Of a multiprocessor; of a thread, however few elements it holds."""
@@ -255,7 +252,7 @@ def _declare_fused(operation: Operation[G]) -> None:
         ),
     )
     def fused(p: G, size: Mapping[str, int]) -> Plan:
-        return kept_sums(f"{name}_fused", p, size, size["MULTIPROCESSORS"] * size["RESIDENT"] * size["WAVES"])
+        return kept_sums(f"{name}_fused", p, size, scaled(size["MULTIPROCESSORS"]) * size["RESIDENT"] * size["WAVES"])
 
 
 def kept_sums(kernel: str, p: NormGradientProblem, size: Mapping[str, int], most: int, shared_bytes: int = 0) -> Plan:
@@ -326,7 +323,7 @@ def _declare_cluster(operation: Operation[G]) -> None:
         ),
     )
     def cluster(p: G, size: Mapping[str, int]) -> Plan:
-        whole = size["MULTIPROCESSORS"] if size["BLOCKS"] <= 2 else size["FILLED"]
+        whole = scaled(size["MULTIPROCESSORS"]) if size["BLOCKS"] <= 2 else scaled(size["FILLED"])
         return kept_sums(f"{name}_cluster", p, size, whole * size["RESIDENT"] // size["BLOCKS"])
 
 
@@ -351,7 +348,7 @@ def _declare_prefetch(operation: Operation[G]) -> None:
         ),
     )
     def fetched(p: G, size: Mapping[str, int]) -> Plan:
-        most = size["MULTIPROCESSORS"] if size["BLOCKS"] <= 2 else FILLED
+        most = scaled(size["MULTIPROCESSORS"]) if size["BLOCKS"] <= 2 else scaled(FILLED)
         memory = prefetch.bytes_ahead(p, size, arrays=2)
         return kept_sums(f"{name}_prefetch", p, size, most * size["RESIDENT"] // size["BLOCKS"], memory)
 
@@ -421,7 +418,7 @@ def _declare_split(operation: Operation[G], state: int) -> None:
         columns, ldx = np.int32(p.columns), np.int64(p.ldx)
         first = launch(f"{name}_parts", ("x", "w", "dy", "states", columns, ldx))
         wide = ceil_div(ceil_div(p.columns, groups.width(p)), size["GROUP"])  # in groups
-        each = ceil_div(wide, size["TARGET"])
+        each = ceil_div(wide, scaled(size["TARGET"]))
         args: tuple[Argument, ...] = ("x", "w", "dy", "states", "dx", *gradients, np.int32(p.rows), columns, ldx)
         args = (*args, np.int64(p.ldy), np.int32(count), np.int32(each * size["GROUP"]), np.float32(p.eps))
         second = Launch(f"{name}_gradients", (ceil_div(wide, each), 1, 1), (size["THREADS"], 1, 1), args)
@@ -433,7 +430,8 @@ def split(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     are, and small groups where there would be few blocks; SHARE threads that combine the parts of a row."""
     threads = size["THREADS"]
     group = threads // min(groups.power_of_two(p.rows), threads // ladder.WARP)
-    while group > size["NARROWEST"] and p.rows * group > threads and p.columns < MANY_BLOCKS * group * groups.width(p):
+    least = machine().multiprocessors * groups.width(p)
+    while group > size["NARROWEST"] and p.rows * group > threads and p.columns < least * group:
         group //= 2
     count, _ = groups.parts(p, size)
     share = threads if p.rows == 1 else min(ladder.WARP, groups.power_of_two(count))
@@ -457,8 +455,8 @@ def fused_sizes(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, 
         return kept(p, {**size, "THREADS": 128, "VECTORS": 2, "FETCH": 1}, sums)
     few = odd(p) or (count >= MOST_OF_LANES and p.rows < FEW_EVEN and p.columns <= MOST_NARROW)
     chosen = narrow(p, size["THREADS"], NARROW_HELD) if few else kept(p, size, sums)
-    if chosen["GROUP"] <= ladder.WARP and _blocks(p, chosen) < MANY_BLOCKS:
-        while chosen["THREADS"] > 2 * ladder.WARP and _blocks(p, chosen) < MANY_BLOCKS:
+    if chosen["GROUP"] <= ladder.WARP and _blocks(p, chosen) < machine().multiprocessors:
+        while chosen["THREADS"] > 2 * ladder.WARP and _blocks(p, chosen) < machine().multiprocessors:
             chosen["THREADS"] //= 2
         found = resident(chosen, p, sums, size["FETCH"])
         return {**found, "RESIDENT": min(2, found["RESIDENT"])}
@@ -500,7 +498,7 @@ def narrow_resident(p: RowProblem, chosen: Mapping[str, int], sums: int) -> dict
         return REGISTERS // (threads * 8 * ceil_div(registers, 8))
 
     blocks = max(1, fit(chosen["FETCH"]))
-    several = p.rows > chosen["MULTIPROCESSORS"] * blocks * (threads // chosen["GROUP"])
+    several = p.rows > scaled(chosen["MULTIPROCESSORS"]) * blocks * (threads // chosen["GROUP"])
     return {**chosen, "RESIDENT": blocks, "AHEAD": int(several and fit(1) >= blocks)}
 
 
@@ -564,10 +562,12 @@ def fastest(p: NormGradientProblem) -> tuple[str, ...]:
     and shorter ones where they are few and have two sums of a column, since a block would store these once for each or
     two of them; long ones that every multiprocessor has one of are fetched ahead; the others are kept by blocks."""
     small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
-    small = small and not (p.rows >= groups.ENOUGH and groups.vectors(p) >= ladder.WARP)  # a warp a row, or more
+    small = small and not (
+        p.rows >= scaled(groups.ENOUGH) and groups.vectors(p) >= ladder.WARP
+    )  # a warp a row, or more
     row, single = p.columns * p.in_type.itemsize, len(p.gradients) == 1
     few = not single and p.rows < groups.MANY and p.columns > MOST_NARROW
-    fetched = p.rows >= MANY_BLOCKS and row >= WORTH_FETCHING[len(p.gradients)]
+    fetched = p.rows >= machine().multiprocessors and row >= WORTH_FETCHING[len(p.gradients)]
     unfit = not single and p.columns > MOST_NARROW and not groups.defines(p)["EVEN"]
     return (
         *(("one_cluster",) if small else ()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...model.launch import ceil_div
-from ...model.machine import machine
+from ...model.machine import machine, scaled
 from .problem import RowProblem
 
 LANES = (4, 32)
@@ -125,7 +125,7 @@ def looping(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
 def by_block(p: RowProblem) -> bool:
     """Whether a block is enough for a row that one can hold: rows are enough for all multiprocessors, or a cluster
     would have no more threads."""
-    return p.rows >= ENOUGH or vectors(p) <= ONE_BLOCK
+    return p.rows >= scaled(ENOUGH) or vectors(p) <= ONE_BLOCK
 
 
 ENOUGH, ONE_BLOCK = 128, 256 * 4
@@ -196,7 +196,7 @@ def parts(p: RowProblem, size: Mapping[str, int]) -> tuple[int, int]:
     """Into how many parts a row is split, of how many vectors each, so that there are at least TARGET blocks: a part is
     at least what a block loads at once."""
     count, least = vectors(p), size["THREADS"] * size["VECTORS"]
-    wanted = max(1, min(ceil_div(size["TARGET"], p.rows), count // least))
+    wanted = max(1, min(ceil_div(scaled(size["TARGET"]), p.rows), count // least))
     each = ceil_div(ceil_div(count, wanted), size["THREADS"]) * size["THREADS"]
     return ceil_div(count, each), each
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ...model.launch import Argument, Launch, ceil_div
+from ...model.machine import machine
 from ...model.operation import Operation
 from . import groups
 from .problem import RowProblem
@@ -17,8 +18,8 @@ PARAMETERS = {"VECTORS": 8, "STAGES": 1, "MOST": 512, "RESIDENT": 2}
 of those a multiprocessor has: they wait for their rows in turns, so that one row ahead is enough. Layer norm of
 4096x20480 takes 199 us so, and 249 with three blocks of 256 threads, RMS norm 178 and 205 (fp32, H200)."""
 
-MOST_AHEAD = 220 * 1024
-"""Bytes of a multiprocessor's shared memory in which rows are fetched ahead."""
+ELSE = 7 * 1024
+"""Bytes of a multiprocessor's shared memory in which no rows are fetched ahead."""
 
 MOST_HELD = 64
 """Elements of a row that a thread holds."""
@@ -34,7 +35,7 @@ def sizes(p: RowProblem, size: Mapping[str, int], arrays: int = 1) -> dict[str, 
         each = ceil_div(count, blocks)
         threads = min(size["MOST"], max(128, groups.power_of_two(ceil_div(each, size["VECTORS"]))))
         held, resident = ceil_div(each, threads), size["RESIDENT"] * size["MOST"] // threads
-        stages = min(size["STAGES"], MOST_AHEAD // resident // (held * threads * of_vector))
+        stages = min(size["STAGES"], (machine().shared_bytes - ELSE) // resident // (held * threads * of_vector))
         if blocks == groups.MOST_BLOCKS and not stages and size["RESIDENT"] > 1:
             return sizes(p, {**size, "RESIDENT": size["RESIDENT"] - 1}, arrays)
         if blocks == groups.MOST_BLOCKS or (stages and held <= size["VECTORS"]):

@@ -9,6 +9,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
+from ...model.machine import scaled
 from .operation import EDGE_CASES, SSD, counts, steps
 from .problem import COLUMNS, SsdProblem
 from .simt import ARGUMENTS, column_tiles
@@ -65,7 +66,7 @@ def segments(p: SsdProblem, size: Mapping[str, int]) -> tuple[int, int]:
     """How many segments a sequence has, and chunks of each: so many that there are BLOCKS blocks, unless segments had
     fewer than LEAST chunks then."""
     chunks = ceil_div(p.length, CHUNK)
-    wanted = ceil_div(size["BLOCKS"], column_tiles(p) * p.heads * p.batch)
+    wanted = ceil_div(scaled(size["BLOCKS"]), column_tiles(p) * p.heads * p.batch)
     each = ceil_div(chunks, max(1, min(wanted, chunks // size["LEAST"])))
     return ceil_div(chunks, each), each
 

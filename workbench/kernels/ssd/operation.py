@@ -11,6 +11,7 @@ from ... import reference
 from ...model.calls import Call
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.launch import ceil_div
+from ...model.machine import scaled
 from ...model.operation import Operation
 from ...model.problem import Size
 from ..shared import REMEDY, check_arrays, head_strides
@@ -23,7 +24,7 @@ ENOUGH = 200
 def fastest(p: SsdProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first. Of few heads
     sequences are cut."""
-    few = ceil_div(p.headdim, 64) * p.heads * p.batch < ENOUGH and p.length > 128
+    few = ceil_div(p.headdim, 64) * p.heads * p.batch < scaled(ENOUGH) and p.length > 128
     computes = p.group > 1 and p.dstate > 64  # rather than waits for memory: heads that are in step wait for each other
     best = ("specialised",) if computes else ("paired", "specialised")
     return *best, *(("parallel", "tensor_core") if few else ("tensor_core",))

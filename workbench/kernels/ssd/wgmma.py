@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ...model.launch import Launch, Plan, ceil_div
-from ...model.machine import machine
+from ...model.machine import machine, scaled
 from ...model.tensor_map import TensorMap
 from .mma import CHUNK, THREADS, in_a_grid, padded_dstate, segments, state_scan
 from .operation import EDGE_CASES, SSD, counts, steps
@@ -38,8 +38,8 @@ Segments = tuple[int, int]
 def _segments(p: SsdProblem, size: Mapping[str, int]) -> Segments:
     """How many segments a sequence has, and chunks of each. Segments read b and x twice: there is one, where a quarter
     of the blocks that are wanted have a head each."""
-    few = 4 * column_tiles(p) * p.heads * p.batch <= size["BLOCKS"]
-    return segments(p, size) if few else segments(p, {"BLOCKS": 1, "LEAST": 1})
+    few = 4 * column_tiles(p) * p.heads * p.batch <= scaled(size["BLOCKS"])
+    return segments(p, size) if few else (1, ceil_div(p.length, CHUNK))
 
 
 def _grid(p: SsdProblem, cut: Segments) -> tuple[int, int, int]:
