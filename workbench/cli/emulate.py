@@ -29,6 +29,7 @@ EMULATE_ARGUMENTS = """Arguments, one --arg for each parameter of the kernel, in
 --set coefficients:f32[4]=@c.npy gives a __constant__ or __device__ variable
 its value. --then 'reduce --grid 1 --block 256 --arg y --arg z:f32[1]'
 launches another kernel afterwards; y is the array that was named before.
+With --stream N --programmatic, in --then or for all, launches overlap.
 
 \b
 Types: int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool fp16 fp32 fp64
@@ -64,6 +65,17 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option("--set", "variables", multiple=True, metavar="NAME:ARG", help="A variable of the source, and its value.")
 @click.option(
     "--then", "steps", multiple=True, metavar="'KERNEL ...'", help="Another launch on the same memory: see below."
+)
+@click.option(
+    "--stream",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Stream of launches, unless a --then has its own; 0: default.",
+)
+@click.option(
+    "--programmatic",
+    is_flag=True,
+    help="Each --then may begin when all blocks before it in its stream have triggered or ended.",
 )
 @click.option("--nvcc", is_flag=True, help="Let nvcc compile FILE.cu unchanged, with its host code.")
 @click.option(

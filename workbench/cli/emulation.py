@@ -42,6 +42,8 @@ class Asked:
     flags: tuple[str, ...]
     variables: tuple[str, ...]
     steps: tuple[str, ...]
+    stream: int | None
+    programmatic: bool
     nvcc: bool
     arch: str | None
     printed: str | None
@@ -73,10 +75,11 @@ class Asked:
             launches.parse_arguments(self.arguments, rng),
             self.shared,
             launches.parse_dimensions(self.cluster, "--cluster"),
+            self.stream,
         )
         return launches.Emulation(
             self.file,
-            launches.parse_steps(first, self.steps, rng),
+            launches.parse_steps(first, self.steps, rng, self.programmatic),
             [launches.parse_variable(text, rng) for text in self.variables],
             launches.parse_defines(self.defines),
             self.include,

@@ -307,6 +307,8 @@ class Step:
     arguments: Sequence[Argument]
     shared_bytes: int = 0
     cluster: tuple[int, ...] = (1, 1, 1)
+    stream: int | None = None
+    programmatic: bool = False
 
     def given(self) -> dict[str, Any]:
         """The arguments by name. Raises UsageError."""
@@ -318,7 +320,7 @@ class Step:
 
 @dataclass
 class Emulation:
-    """What one `workbench emulate` is asked to do: launches on the same memory, one after the other."""
+    """What one `workbench emulate` is asked to do: launches on the same memory, one after the other or in streams."""
 
     file: Path
     steps: Sequence[Step]
@@ -373,12 +375,17 @@ class Emulation:
             for variable in self.variables:
                 session.set(variable.name, variable.value)
             reports: list[emulator.Report] = []
+            overlap = any(step.stream is not None or step.programmatic for step in self.steps)
             for step, arguments in zip(self.steps, given, strict=True):
-                if not reports or reports[-1].ok:
-                    reports.append(self._launch(session, step, arguments))
+                if overlap or not reports or reports[-1].ok:
+                    stream = {"stream": step.stream or 0, "programmatic": step.programmatic} if overlap else {}
+                    reports.append(self._launch(session, step, arguments, **stream))
+            session.synchronize()
             return reports
 
-    def _launch(self, session: emulator.Session, step: Step, arguments: dict[str, Any]) -> emulator.Report:
+    def _launch(
+        self, session: emulator.Session, step: Step, arguments: dict[str, Any], **stream: Any
+    ) -> emulator.Report:
         return session.launch(
             step.entry,
             step.grid,
@@ -392,6 +399,7 @@ class Emulation:
             max_seconds=self.max_seconds,
             strict=self.strict,
             suppress=self.suppress,
+            **stream,
         )
 
 
@@ -404,6 +412,8 @@ _THEN = click.Command(
         click.Option(["--cluster"], default="1"),
         click.Option(["--arg", "arguments"], multiple=True),
         click.Option(["--shared"], type=click.IntRange(0), default=0),
+        click.Option(["--stream"], type=click.IntRange(0)),
+        click.Option(["--programmatic"], is_flag=True),
     ],
     add_help_option=False,
 )
@@ -434,15 +444,31 @@ def parse_step(text: str, known: Sequence[Argument], rng: np.random.Generator) -
         parse_arguments(given["arguments"], rng, known),
         given["shared"],
         parse_dimensions(given["cluster"], "--cluster"),
+        given["stream"],
+        given["programmatic"],
     )
 
 
-def parse_steps(first: Step, texts: Sequence[str], rng: np.random.Generator) -> list[Step]:
-    """The first launch and each `--then`, which can name the arguments before it. Raises UsageError and OSError."""
+def parse_steps(first: Step, texts: Sequence[str], rng: np.random.Generator, programmatic: bool = False) -> list[Step]:
+    """The first launch and each `--then`, which can name the arguments before it. Raises UsageError and OSError.
+
+    Those that name no stream are in that of the first launch, or of the first programmatic one that names it.
+    ``programmatic``: all but the first are.
+    """
     steps = [first]
+    if programmatic and not texts:
+        raise UsageError("--programmatic is about launches behind the first one; add --then '...'")
     for text in texts:
         known = [one for step in steps for argument in step.arguments for one in (argument, *_inner(argument))]
         steps.append(parse_step(text, known, rng))
+        steps[-1].programmatic |= programmatic
+    named = [step.stream for step in steps if step.stream is not None and (step is first or step.programmatic)]
+    for number, step in enumerate(steps if named else ()):
+        step.stream = named[0] if step.stream is None else step.stream
+        if step.programmatic and step.stream not in [one.stream for one in steps[:number]]:
+            raise UsageError(
+                f"--programmatic: no launch is before {step.entry} in stream {step.stream}; give both one --stream"
+            )
     return steps
 
 
