@@ -41,6 +41,8 @@ def test_suppressed_race_is_counted_and_not_reported(suppress: str) -> None:
     assert not report.findings
     assert [finding.code for finding in report.statistics.suppressed] == ["race"]
     assert "1 suppressed" in str(report)
+    (hidden,) = report.as_dict()["suppressed_findings"]
+    assert "race" in hidden and f"suppressed: {hidden}\n" in f"{report}\n"
 
 
 @pytest.mark.parametrize("suppress", ["race@kernel.cu:3", "race@other.cu", "out_of_bounds"])

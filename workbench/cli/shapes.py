@@ -272,6 +272,7 @@ class EmulatedLaunch:
     findings: list[FullFinding]
     stopped: bool
     suppressed: int
+    suppressed_findings: list[str]
     unused_suppressions: list[str]
     warp_instructions: int
     resident_blocks: int

@@ -114,7 +114,8 @@ class EmulatedDevice(OnMachine):
         try:
             program = _program(compiled.key, compiled.ptx, compiled.source)
             for name in {launch.kernel for launch in plan.launches}:
-                program.entries.get(name)  # decodes it
+                if (entry := program.entries.get(name)) is not None:  # which decodes it
+                    entry.allowed = ()  # a comment of a source that is judged hides nothing
         except emulator.UnsupportedInstruction as error:
             raise Fault(Verdict.UNSUPPORTED, str(error)) from None
         except emulator.PtxSyntaxError as error:  # such as a variable of gigabytes

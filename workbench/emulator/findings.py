@@ -84,14 +84,17 @@ class Finding:
     details: tuple[str, ...] = ()
     severity: Severity = Severity.ERROR
 
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """Where it is, its kind and its message, in one line."""
         title = str(self.kind).replace("_", " ")
         if self.severity is not Severity.ERROR:
             title = f"{self.severity}: {title}"
-        if self.location is None:
-            lines = [f"{title}: {self.message}"]
-        else:
-            lines = [f"{self.location}: {title}: {self.message}"]
+        return f"{title}: {self.message}" if self.location is None else f"{self.location}: {title}: {self.message}"
+
+    def __str__(self) -> str:
+        lines = [self.headline]
+        if self.location is not None:
             if self.source_line:
                 lines.append(f"    {self.source_line.strip()}")
             callers = zip(self.location.inlined_at, self.caller_lines, strict=True)

@@ -108,6 +108,7 @@ class Report:
             "findings": [{**asdict(f), "code": f.code, "text": str(f)} for f in self.findings],
             "stopped": self.statistics.stopped,
             "suppressed": len(self.statistics.suppressed),
+            "suppressed_findings": [finding.headline for finding in self.statistics.suppressed],
             "unused_suppressions": list(self.statistics.unused),
             "warp_instructions": self.statistics.warp_instructions,
             "resident_blocks": self.statistics.resident_blocks,
@@ -132,9 +133,10 @@ class Report:
             executed += f", {say_count(others, 'finding')} that {'is' if others == 1 else 'are'} no failure"
         if suppressed := len(self.statistics.suppressed):
             executed += f", {suppressed} suppressed"
+        hidden = [f"suppressed: {finding.headline}" for finding in self.statistics.suppressed]
         unused = [f"note: the suppression {text} matched nothing" for text in self.statistics.unused]
         name = kernel_name_of(self.kernel)
-        return "\n".join([*map(str, self.findings), f"{name.name}{name.arguments}: {executed}", *unused])
+        return "\n".join([*map(str, self.findings), f"{name.name}{name.arguments}: {executed}", *hidden, *unused])
 
 
 def launch(
