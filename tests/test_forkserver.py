@@ -98,7 +98,7 @@ def test_it_has_a_socket_the_environment_without_the_seed_and_the_folder(
     about = json.loads(said(made(ABOUT)).partition("RuntimeError: ")[2])
     sockets = [name for name in about.pop("files") if name != "/dev/null"]
     assert len(sockets) == 1 and sockets[0].startswith("socket:")
-    assert about == {"seed": None, "mark": "2", "gone": None, "folder": str(tmp_path), "judge": [], "threads": 1}
+    assert about == {"seed": None, "mark": None, "gone": None, "folder": str(tmp_path), "judge": [], "threads": 1}
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_server_and_processes_end_with_a_judge_that_is_killed() -> None:
         assert judge.stdout is not None
         started = [int(pid) for pid in judge.stdout.readline().split()]
         judge.kill()
-    assert len(started) == 2 and ended(started)
+    assert len(started) >= 2 and ended(started)

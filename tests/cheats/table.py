@@ -87,7 +87,12 @@ CHEATS = (
         "import pathlib\nfor f in ('sitecustomize.py', 'conftest.py', 'x.pth', 'cuda/good.cu'):\n"
         "    try:\n        pathlib.Path(f).write_text('import os; os._exit(0)')\n    except OSError:\n        pass",
     ),
-    at_import("the parent", "command_line", "import os\nopen(f'/proc/{os.getppid()}/cmdline').read()"),
+    at_import(
+        "the parent",
+        "command_line",
+        "import os\ntry:\n    open(f'/proc/{os.getppid()}/cmdline').read()\nexcept OSError:\n    pass\n"
+        "else:\n    os._exit(9)",
+    ),
     at_import(
         "the parent",
         "memory",

@@ -14,7 +14,7 @@ from command_line import invoke, said
 from table import CHEATS, Cheat
 
 from workbench.catalogue import registry
-from workbench.sandbox import child, host
+from workbench.sandbox import confine, host
 from workbench.workers import cluster
 
 PROBLEMS = ("--examples", "3", "--seed", "1", "--json")
@@ -48,7 +48,7 @@ def verified(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch, device: s
     result = invoke("verify", "square", "--device", device, *PROBLEMS)
     assert result.exit_code in (1, 2)
     host.close_all()
-    if child.landlock_version() > 0:
+    if confine.landlock_version() > 0:
         assert {path: path.read_bytes() for path in before} == before
         assert not [p for p in folder.rglob("*") if p.name in ("sitecustomize.py", "conftest.py", "results.json")]
     stages = (said(result) or {}).get("stages", [])  # an error of the whole is an object without them

@@ -344,7 +344,9 @@ class DeviceInfo:
 class Environment:
     """Where and with what a run was made; `dirty` says that the checkout had uncommitted changes.
 
-    `code_sha256` is of the workbench's own Python, `cuda` the version of the compiler of the kernels.
+    `code_sha256` is of the workbench's own Python, `cuda` the version of the compiler of the kernels. `protections` are
+    those of the process in which the Python code of stages ran: Landlock and its version, a filter of system calls,
+    namespaces.
     """
 
     date: str
@@ -355,6 +357,7 @@ class Environment:
     packages: dict[str, str]
     code_sha256: str = ""
     cuda: str = ""
+    protections: list[str] = field(default_factory=list)
 
 
 class Record:

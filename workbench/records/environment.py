@@ -22,6 +22,7 @@ from ..catalogue import registry
 from ..catalogue.registry import Project
 from ..model.origin import SOURCES, file_of
 from ..model.results import Environment
+from ..sandbox import host
 from ..toolchain.compiler import CompilerUnavailable, nvrtc_version
 
 SECONDS = 30.0
@@ -68,6 +69,7 @@ def describe() -> Environment:
         packages={name: version for name in PACKAGES if (version := package_version(name))},
         code_sha256=code_digest(),
         cuda=_cuda(),
+        protections=list(host.protections()),
     )
 
 

@@ -1,7 +1,7 @@
 """The process in which the Python code of stages runs, the server that forks it, and the messages it answers.
 
-The process answers questions, and cannot do much else. It gets shapes, types and parameters, never a seed or an input.
-It has no files but its socket, may write none (Linux 5.13 and later), and ends with the process that started it.
+The process answers questions, and cannot do much else (`confine.py`). It gets shapes, types and parameters, never a
+seed or an input. It has no files but its socket, and ends with the process that started it.
 
 The server has modules of the workbench and of its packages, and nothing of the judge: it is started afresh, is given
 no seed and no input, and imports no stage and no project. A process that it forks has no file but its socket, and the
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import errno
 import gc
 import importlib
 import importlib.abc
@@ -40,7 +39,7 @@ from ..model.machine import Machine, planning_for
 from ..model.operation import Operation
 from ..model.origin import declares, where
 from ..model.stage import Stage
-from . import plain
+from . import confine, plain
 
 # ------------------------------------------------------------ stubs: modules of stages, which only this process imports
 
@@ -191,14 +190,16 @@ LINES = 4
 """Of a traceback that are told."""
 
 
-def answer(descriptor: int, parent: int) -> None:
-    """Answer until the other end is closed. The first message says which modules there are."""
+def answer(descriptor: int, parent: int, namespaces: bool = False) -> None:
+    """Say which protections hold, then answer until the other end is closed. The first question says which modules
+    there are."""
     connection = socket.socket(fileno=descriptor)
     end_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.dont_write_bytecode = True
-    with contextlib.suppress(OSError, AttributeError):
-        _write_nothing()
+    held = confine.confined() + [confine.NAMESPACES] * namespaces
+    with contextlib.suppress(Closed):
+        send(connection, held)
     host: _Host | None = None
     while True:
         try:
@@ -371,62 +372,23 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
 
-_CREATE_RULESET, _RESTRICT_SELF = 444, 446  # the same on every architecture
-_NO_NEW_PRIVILEGES = 38
-_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
-_CHANGES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
-"""Landlock's rights to write to files, and to make and remove them."""
-_SIGNALS = 1 << 1
-
-
-class _Ruleset(ctypes.Structure):
-    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
-
-
-def landlock_version() -> int:
-    """Of the kernel's Landlock; 0 or less where there is none."""
-    if sys.platform != "linux":
-        return 0
-    return int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
-
-
-def hide() -> None:
-    """Where Landlock does not keep stages from it: nobody may read the memory of this process, or of its forks."""
-    if sys.platform == "linux" and landlock_version() < 1:
-        set_dumpable = 4
-        ctypes.CDLL(None).prctl(set_dumpable, 0, 0, 0, 0)
-
-
-def _write_nothing() -> None:
-    """From now on this process and its children cannot change a file, trace a process outside or send one a signal.
-
-    Linux's Landlock, as far as this kernel has it; raises OSError where it has none.
-    """
-    libc, version = ctypes.CDLL(None, use_errno=True), landlock_version()
-    if version < 1:
-        raise OSError(errno.ENOSYS, "no Landlock")
-    rules = _Ruleset(_CHANGES | (1 << 13 if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0), 0, 0)
-    rules.scoped = _SIGNALS if version >= 6 else 0
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = libc.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), 0)
-    if ruleset < 0:
-        raise OSError(ctypes.get_errno(), "no ruleset")
-    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    libc.syscall(_RESTRICT_SELF, ruleset, 0)
-    os.close(ruleset)
-
-
 # --------------------------------------------------------------------------------- the server that forks such processes
 
-SECRETS = ("WORKBENCH_SEED",)
-"""Of the environment, what is not handed on."""
+KEPT = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "CONDA_PREFIX"),
+        *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH", "PYTHONHASHSEED"),
+        *("PYTHONUTF8", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "SYSTEMROOT"),
+    }
+)
+"""Of the environment, what is handed on, and locales: the rest might tell who asks, or change what is launched."""
 
 CODE_BYTES = 4
 
 
 def environment() -> dict[str, str]:
-    """That of this process, without what a stage must not know."""
-    return {name: value for name, value in os.environ.items() if name not in SECRETS}
+    """What a stage may know of that of this process."""
+    return {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("LC_")}
 
 
 def started(function: str, connection: socket.socket, variables: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -442,7 +404,7 @@ def started(function: str, connection: socket.socket, variables: dict[str, str])
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         pass_fds=(number,),
-        env=variables,
+        env=variables | {"OPENBLAS_NUM_THREADS": "1"},  # threads of BLAS would not survive a fork, nor be confined
     )
 
 
@@ -493,8 +455,8 @@ class ForkServer:
         if self._process is None or self._process.poll() is not None:
             self.close()
             self._control, theirs = socket.socketpair()
-            with theirs:  # threads of BLAS would not survive a fork
-                self._process = started("serve", theirs, environment() | {"OPENBLAS_NUM_THREADS": "1"})
+            with theirs:
+                self._process = started("serve", theirs, environment())
         assert self._control is not None
         ours, theirs = socket.socketpair()
         with theirs:
@@ -532,13 +494,19 @@ def serve(descriptor: int, parent: int) -> None:
     import hypothesis.strategies  # noqa: F401  # which every operation imports
 
     end_with(parent)
-    hide()
+    namespaces = confine.separated()
+    confine.hide()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the pages of all objects
-    _serve(socket.socket(fileno=descriptor))
+    if namespaces and os.fork() == 0:  # the first process, with which all others there end
+        os.close(descriptor)
+        end_with(os.getppid())
+        while True:
+            signal.pause()
+    _serve(socket.socket(fileno=descriptor), namespaces)
 
 
-def _serve(control: socket.socket) -> None:
+def _serve(control: socket.socket, namespaces: bool) -> None:
     events = select.poll()
     events.register(control, select.POLLIN)
     running: dict[int, tuple[int, int]] = {}  # a process by its pidfd, with the socket of who asked for it
@@ -554,7 +522,7 @@ def _serve(control: socket.socket) -> None:
             pid = os.fork()
             if pid == 0:
                 others = {control.detach(), asker, *running, *(number for _, number in running.values())}
-                _begin(connection, question, others)
+                _begin(connection, question, others, namespaces)
             os.close(connection)
             handle = os.pidfd_open(pid)
             running[handle], askers[asker] = (pid, asker), handle
@@ -574,7 +542,7 @@ def _serve(control: socket.socket) -> None:
                 answer.send(code.to_bytes(CODE_BYTES, "big", signed=True))
 
 
-def _begin(connection: int, question: dict[str, Any], others: set[int]) -> None:
+def _begin(connection: int, question: dict[str, Any], others: set[int], namespaces: bool) -> None:
     """In the fork: make it what a process that is started afresh would be, and have it answer; it does not return."""
     code = 1
     try:
@@ -584,7 +552,7 @@ def _begin(connection: int, question: dict[str, Any], others: set[int]) -> None:
         os.environ.update(question["environment"])
         with contextlib.suppress(OSError):  # it has been removed
             os.chdir(question["folder"])
-        answer(connection, os.getppid())
+        answer(connection, os.getppid(), namespaces)
         code = 0
     finally:
         os._exit(code)

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from ..model.launch import Plan
@@ -28,7 +28,7 @@ from ..model.machine import machine
 from ..model.operation import Operation
 from ..model.origin import BadStage
 from ..model.problem import Problem
-from . import child, plain
+from . import child, confine, plain
 from .child import Forked, ForkServer
 from .plain import OffSchema
 
@@ -121,6 +121,8 @@ class Host:
         self._lock = threading.RLock()
         self._description: dict[str, Any] = {}
         self._pid = os.getpid()
+        self.held: tuple[str, ...] = ()
+        """Which protections hold; the process says so before it imports a stage."""
         _hosts.append(self)
 
     def describe(self) -> list[Any]:
@@ -181,6 +183,7 @@ class Host:
         if self._process is not None:
             return self._description
         _starter_of_this_process().submit(self._start).result()
+        self.held = _held(self._receive(START_SECONDS))
         told = self._exchange(self._about | {"path": sys.path}, START_SECONDS)
         if "trouble" in told:
             self.close()
@@ -200,8 +203,21 @@ class Host:
     def _exchange(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._connection is not None
         try:
-            child.send(self._connection, question)
-            told = child.receive(self._connection, seconds)
+            with contextlib.suppress(child.Closed):  # which is found out below
+                child.send(self._connection, question)
+        except BaseException:  # also when the user interrupts: half of a question may have been sent
+            self.close()
+            raise
+        told = self._receive(seconds)
+        if type(told) is not dict:
+            self.close()
+            raise BadStage("it sent what is no answer")
+        return told
+
+    def _receive(self, seconds: float) -> Any:
+        assert self._connection is not None
+        try:
+            return child.receive(self._connection, seconds)
         except child.Silent:
             self.close()
             raise BadStage(f"it gave no answer within {seconds:.3g} s: a loop without end, or a wait") from None
@@ -210,10 +226,6 @@ class Host:
         except BaseException:  # also when the user interrupts: an answer to this question would be taken for another's
             self.close()
             raise
-        if type(told) is not dict:
-            self.close()
-            raise BadStage("it sent what is no answer")
-        return told
 
     def _how_it_ended(self, said: str) -> BadStage:
         assert self._process is not None
@@ -232,6 +244,21 @@ class Host:
         return Orphaned(said) if isinstance(process, Forked) and process.orphaned else BadStage(said)
 
 
+def _held(told: Any) -> tuple[str, ...]:
+    return tuple(map(str, told)) if type(told) is list else ()
+
+
+@cache
+def protections() -> tuple[str, ...]:
+    """Which protections a process of stages has here: names of `confine`."""
+    host = Host("", {}, {})
+    with contextlib.suppress(BadStage, OSError):
+        host.describe()
+    host.close()
+    _hosts.remove(host)
+    return host.held
+
+
 _starter_pid = os.getpid()
 
 
@@ -239,7 +266,7 @@ def _starter_of_this_process() -> ThreadPoolExecutor:
     global _starter, _starter_pid, _server
     if _starter_pid != os.getpid():  # forked: its thread and the server are the parent's
         _starter, _starter_pid, _server = ThreadPoolExecutor(1), os.getpid(), ForkServer()
-    child.hide()  # the inputs
+    confine.hide()  # the inputs
     return _starter
 
 
