@@ -203,7 +203,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resu
     monkeypatch.setattr(peers, "peers_found", lambda operation, device: {"Triton": "triton 3.6"})
 
     def run(*options: str) -> Result:
-        return CliRunner().invoke(cli.main, ["bench", "vector_add", "--examples", "2", *options])
+        return CliRunner().invoke(cli.main, ["bench", "vector_add", "--examples", "2", "--suite", *options])
 
     return run
 

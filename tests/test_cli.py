@@ -157,12 +157,22 @@ def test_run_of_everything_forgets_stages_that_are_gone(
     assert [s.stage for s in run.stages] == ["naive"]
 
 
+@pytest.mark.parametrize("command", ["bench", "run"])
+def test_a_stage_is_timed_on_the_problem_with_the_most_work_where_nobody_asks_for_the_suite(
+    workbench: Workbench, device: NumpyDevice, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    device.name, calls = "cuda", []
+    monkeypatch.setattr(timing, "bench", _fake_bench(calls))
+    assert workbench(command, "vector_add", "--examples", "3").exit_code == 0
+    assert calls == [f"vector_add:{name} 268435456 fp32" for name in ("naive", "vectorized", "grid_stride")]
+
+
 def test_run_on_a_gpu_times_what_passed(
     workbench: Workbench, device: NumpyDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device.name, calls = "cuda", []
     monkeypatch.setattr(timing, "bench", _fake_bench(calls))
-    result = workbench("run", "vector_add", "--examples", "3")
+    result = workbench("run", "vector_add", "--examples", "3", "--suite")
     assert result.exit_code == 0, result.output
     ladder = registry.operations()["vector_add"]
     assert calls == [f"{stage.spec} {problem.label}" for stage in ladder.stages for problem in ladder.suite]

@@ -99,7 +99,7 @@ def workbench(tmp_path: Path, verified: list[str], monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sessions, "open_device", lambda name: NumpyDevice("cuda"))
 
     def run(*options: str) -> Result:
-        return CliRunner().invoke(cli.main, ["bench", "vector_add", "--examples", "2", *options])
+        return CliRunner().invoke(cli.main, ["bench", "vector_add", "--examples", "2", "--suite", *options])
 
     return run
 

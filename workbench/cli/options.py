@@ -132,6 +132,11 @@ COMMON: dict[str, Callable[[Any], Any]] = {
         multiple=True,
         help="A problem instead of the usual ones: `64x32x7,dtype=bf16` or `m=64,n=32,k=7`; can be repeated.",
     ),
+    "suite": click.option(
+        "--suite",
+        is_flag=True,
+        help="Time every problem of the suite, not only the one with the most work that a stage takes.",
+    ),
     "json": click.option(
         "--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout; messages go to stderr."
     ),

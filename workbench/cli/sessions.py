@@ -82,15 +82,25 @@ def session_on(
     output: Path | None = None,
     fresh: bool = False,
     cluster: Cluster | None = None,
+    suite: bool = False,
 ) -> Session:
     """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
     folder = None if output is None else folder_of(device, output)
     timed = folder is not None and device.times
     any_seed, chosen = request.asked(seed) is None, request.chosen(seed)
-    session = Session(
-        device, examples, chosen, timed, problems, folder, fresh=fresh, keep=True, cluster=cluster, any_seed=any_seed
+    return Session(
+        device,
+        examples,
+        chosen,
+        timed,
+        problems,
+        folder,
+        fresh=fresh,
+        keep=True,
+        cluster=cluster,
+        any_seed=any_seed,
+        whole_suite=suite,
     )
-    return session
 
 
 def folder_of(device: Device, output: Path) -> Folder:

@@ -75,13 +75,14 @@ def verify(
 
 @click.command()
 @specs_argument
-@options("device", "secret_seed", "examples", "problems", "baselines", "fresh", "cluster", "json", "output")
+@options("device", "secret_seed", "examples", "problems", "suite", "baselines", "fresh", "cluster", "json", "output")
 def bench(
     specs: tuple[str, ...],
     device_name: str,
     seed: int | None,
     examples: int,
     problem_texts: tuple[str, ...],
+    suite: bool,
     baselines: str,
     fresh: bool,
     cluster: str | None,
@@ -92,7 +93,8 @@ def bench(
 
     A stage is not verified again if it has already passed in its current state, with the same code on the same device.
 
-    --problem replaces the suite of timed problems. Results are saved like those of `run`; no report is written. After
+    A stage is timed on one problem: of the operation's suite, the one with the most work that the stage takes. --suite
+    times the others, too, --problem others instead. Results are saved like those of `run`; no report is written. After
     an interruption, the same command continues where it stopped.
     """
     stages = registry.select(specs)
@@ -100,7 +102,7 @@ def bench(
     with device_or_cluster(device_name, False, cluster) as (device, workers):
         if not device.times:
             raise WorkbenchError(NO_TIMES)
-        session = session_on(device, examples, seed, problems, output, fresh, workers)
+        session = session_on(device, examples, seed, problems, output, fresh, workers, suite)
         session.rely = True
         with finishing(session, as_json):
             work(session, stages, examples, peers=baselines == "all")
@@ -109,7 +111,7 @@ def bench(
 @click.command()
 @specs_argument
 @budget.option
-@options("device", "secret_seed", "examples", "problems", "baselines", "isolate", "fresh", "json", "output")
+@options("device", "secret_seed", "examples", "problems", "suite", "baselines", "isolate", "fresh", "json", "output")
 @click.pass_obj
 def run(
     given: list[str],
@@ -119,6 +121,7 @@ def run(
     seed: int | None,
     examples: int,
     problem_texts: tuple[str, ...],
+    suite: bool,
     baselines: str,
     isolate: bool,
     fresh: bool,
@@ -133,13 +136,14 @@ def run(
     Results are saved after every stage in OUTPUT/<device>/results/<operation>.json. With SPEC, only the results of
     those stages are replaced. The others stay from the earlier run, and the report says which run each figure is from.
 
-    --problem replaces the suite of timed problems. If nothing is timed, it replaces the random problems. After an
-    interruption, the same command continues where it stopped.
+    With SPEC, a stage is timed on one problem: of the operation's suite, the one with the most work that the stage
+    takes. --suite times the others, too, --problem others instead. If nothing is timed, --problem replaces the random
+    problems. After an interruption, the same command continues where it stopped.
     """
     stages = registry.select(specs)
     seconds = budget.seconds_of(budget_s, specs, problem_texts)
     problems = suites_of(stages, problem_texts)
-    session = session_on(opened(device_name, isolate), examples, seed, problems, output, fresh)
+    session = session_on(opened(device_name, isolate), examples, seed, problems, output, fresh, suite=suite)
     if len(problem_texts) > 1 and not session.timed:
         raise click.UsageError("nothing is timed here, and stages are verified on one problem: give only one --problem")
     rounds = budget.Rounds(stages, shlex.join(["workbench", *given])) if seconds else None

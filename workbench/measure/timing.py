@@ -44,7 +44,7 @@ class Effort:
     """
 
     relative_error: float = 0.005
-    seconds: float = 0.3
+    seconds: float = 0.15
     least: int = 6
     enough: int = 20
     most: int = 60
@@ -254,6 +254,7 @@ def _warm_up(work: list[Enqueue], watch: Stopwatch, effort: Effort, conditions: 
         clock, passed = nvml.sm_clock(), time.monotonic() - started
         clocks = [*clocks[-2:], clock] if clock else []
         steady = clock is None or (len(clocks) == 3 and max(clocks) <= (1 + STEADY) * min(clocks))
+        steady = steady or not effort.most_warm_up_seconds  # a launch that is long warms the device itself
         if passed >= (seconds if steady else effort.most_warm_up_seconds):
             conditions.clock_steady = steady
             return
@@ -332,13 +333,14 @@ def outputs_of(plan: Any, lend: bool) -> Outputs:
     return {name: handed(plan, name, plan.buffers[name], lend) for name in declared}
 
 
-def first_run(plan: CudaPlan, l2_bytes: int) -> float:
-    """Microseconds of the first launch, on inputs that come never again."""
-    turn(plan)
+def first_run(plan: CudaPlan, l2_bytes: int) -> tuple[float, float]:
+    """Microseconds of the first launch, on the inputs of the problem, and for which the device is busy after it."""
+    plan.turn(0)
     plan.poison()
     first = Stopwatch(l2_bytes).cold(plan.enqueue)
+    started = time.perf_counter()
     plan.wait()
-    return first
+    return first, 1e6 * (time.perf_counter() - started)
 
 
 def contest(
@@ -385,9 +387,11 @@ def contest(
     return Contest(timings, conditions, leftover, *again, sampled=sampled)
 
 
-def contest_of_long(plan: CudaPlan, name: str, operation: str, l2_bytes: int, first_us: float) -> Contest:
-    """Time a plan whose launch takes so long that two are enough: the first one, and one on the inputs of the problem,
-    whose answer is judged. Baselines are timed as often. Raises Fault."""
+def contest_of_long(
+    plan: CudaPlan, name: str, operation: str, l2_bytes: int, first_us: float, leftover_us: float
+) -> Contest:
+    """Time the baselines of a plan whose launch takes so long that the first one, whose answer is judged, is enough: no
+    launch before it had these inputs. Raises Fault."""
     entrants: Entrants = plan.entrants
     watch, conditions = Stopwatch(l2_bytes), Conditions()
     timings = {entrant: Timing(entrant, []) for entrant in entrants.contestants}
@@ -396,20 +400,12 @@ def contest_of_long(plan: CudaPlan, name: str, operation: str, l2_bytes: int, fi
         if entrant != name:
             timings[entrant].cold_us += [watch.cold(work) for _ in range(EFFORT_OF_LONG.least)]
     _name_versions(timings, name, operation, False)
-    plan.turn(0)
+    timings[name].cold_us.append(first_us)
     plan.wait()
-    for outputs in entrants.theirs.values():
-        for buffer in outputs.values():
-            forget(buffer)
-    plan.poison()
-    timings[name].cold_us += [first_us, watch.cold(entrants.work.enqueue)]
-    started = time.perf_counter()
-    plan.wait()
-    leftover = 1e6 * (time.perf_counter() - started)
     nvml.sample(conditions)
     conditions.launch_overhead_us = watch.overhead()
     _device.worked = time.monotonic()
-    return Contest(timings, conditions, leftover, 0.0, 0.0)
+    return Contest(timings, conditions, leftover_us, 0.0, 0.0)
 
 
 def _name_versions(timings: dict[str, Timing], name: str, operation: str, peer: bool) -> None:
@@ -420,12 +416,14 @@ def _name_versions(timings: dict[str, Timing], name: str, operation: str, peer: 
 
 
 LONG_US = 20_000.0
-"""Launches of more differ little, and as much back to back: three cold samples are enough."""
+"""Launches of more differ little, and as much back to back: two cold samples are enough."""
 
 VERY_LONG_US = 200_000.0
-"""Launches of more are timed twice."""
+"""Launches of more are timed once."""
 
-EFFORT_OF_LONG = Effort(seconds=0.0, least=3, warm_up_seconds=0.0, heat_seconds=0.0, sustained_seconds=0.0)
+EFFORT_OF_LONG = Effort(
+    seconds=0.0, least=2, warm_up_seconds=0.0, most_warm_up_seconds=0.0, heat_seconds=0.0, sustained_seconds=0.0
+)
 
 
 def _unseen_and_seen(plan: CudaPlan, work: Prepared, watch: Stopwatch) -> tuple[float, float]:
@@ -477,7 +475,12 @@ def expected_seconds(effort: Effort, once: float) -> float:
     return 3 * (effort.seconds + effort.most_warm_up_seconds + sustained) + 5 * (effort.least + 1) * once
 
 
-def _load_baselines(plan: CudaPlan, operation: str) -> None:
+def load_baselines(device: IsolatedDevice, operation: str) -> None:
+    """Load the libraries behind the baselines of an operation in the process of the device. Raises Fault."""
+    device.ask(_load_baselines, operation, seconds=device.deadline(LOADING_SECONDS))
+
+
+def _load_baselines(_: Any, operation: str) -> None:
     """Ahead of the contest, whose deadline can then be one for kernels."""
     baselines_for(operation)
 
@@ -496,14 +499,14 @@ def _bench_problem(
         plan: Any = device.bind(compiled, launches, problem.arrays(), inputs, problem.seed)
         try:
             plan.apply(_load_baselines, stage.operation, seconds=LOADING_SECONDS)
-            first = plan.apply(first_run, info.l2_bytes, seconds=1 + launches.expected_seconds)
+            first, leftover = plan.apply(first_run, info.l2_bytes, seconds=1 + launches.expected_seconds)
             expected = expected_seconds(effort, first / 1e6)
             entering = (stage.spec, stage.operation, problem, False, judge.lends)
             answers, broken = plan.apply(enter, *entering, seconds=expected)
             rejected = broken | wrong_answers(judge, answers)
             if first > VERY_LONG_US:
                 effort = EFFORT_OF_LONG
-                arguments: tuple[Any, ...] = (stage.spec, stage.operation, info.l2_bytes, first)
+                arguments: tuple[Any, ...] = (stage.spec, stage.operation, info.l2_bytes, first, leftover)
                 outcome: Contest = plan.apply(contest_of_long, *arguments, seconds=expected)
             else:
                 effort = EFFORT_OF_LONG if first > LONG_US else effort

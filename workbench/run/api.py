@@ -157,11 +157,14 @@ def bench(
     examples: int = 50,
     seed: int | None = None,
     problem: str | Problem | None = None,
+    suite: bool = False,
 ) -> Outcome:
     """Verify stages as `verify` does, then time those that passed, on a GPU, interleaved with the vendor's library.
 
     - `what`, `code`, `device`, `examples`, `seed`: as for `verify`.
-    - `problem`: the one problem to time, instead of the suite of timed problems of each operation.
+    - `problem`: the one problem to time. The default is, of each operation's suite, the one with the most work that a
+      stage takes.
+    - `suite`: times every problem of the suite instead.
 
     Nothing is saved. Raises what `verify` raises, and DeviceUnavailable where there is no GPU.
 
@@ -171,7 +174,7 @@ def bench(
         ...
     workbench.devices.base.DeviceUnavailable: bench needs a GPU, because the emulator takes no times; ...
     """
-    return _session(_stages(what, code), device, examples, seed, problem, timed=True)
+    return _session(_stages(what, code), device, examples, seed, problem, timed=True, suite=suite)
 
 
 def _stages(what: Sequence[str | Stage[Any] | Operation[Any]], code: str | None) -> list[Stage[Any]]:
@@ -201,6 +204,7 @@ def _session(
     problem: str | Problem | None,
     *,
     timed: bool,
+    suite: bool = False,
 ) -> Outcome:
     if examples < 1:
         raise ValueError(f"examples is {examples}; it has to be at least 1")
@@ -209,7 +213,7 @@ def _session(
     opened = open_device(device)
     if timed and not opened.times:
         raise DeviceUnavailable(NO_TIMES)
-    session = Session(opened, examples, request.chosen(seed), timed, problems, keep=True)
+    session = Session(opened, examples, request.chosen(seed), timed, problems, keep=True, whole_suite=suite)
     for stage in stages:
         session.stage(stage, _Silent())
     session.finish()

@@ -57,6 +57,7 @@ class Budget:
     ) -> None:
         self._session, self._stages, self._told, self._processes = session, stages, told, processes
         self._seconds, self._until = seconds, time.monotonic() + seconds
+        session.whole_suite = True
         self._headlines = self._found() if session.timed else {}
         self.rounds = Rounds(stages, session.examples, self._headlines)
         self._begun = False
@@ -90,10 +91,12 @@ class Budget:
             pass  # a process has ended: others go on
         if not self.rounds.done:
             return False
-        for stage in self._stages if self._session.timed else ():
-            result = self._results[stage.spec]
-            if self.left > 0 and result.verification.verdict is Verdict.PASS:
-                self._session.time(stage, result, self._told, None, lambda: self.left < 0)
+        for whole in (False, True) if self._session.timed else ():
+            self._session.whole_suite = whole
+            for stage in self._stages:
+                result = self._results[stage.spec]
+                if self.left > 0 and result.verification.verdict is Verdict.PASS:
+                    self._session.time(stage, result, self._told, None, lambda: self.left < 0)
         return not self._session.timed or self.left > 0
 
     def _verified(self) -> bool:

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..catalogue import registry
 from ..devices import Device
 from ..model.errors import WrongUsage
 from ..model.operation import Operation
+from ..model.origin import BadStage
 from ..model.problem import Problem
 from ..model.stage import Stage
 from ..records.store import Folder
+from ..report import derived
 from ..workers.cluster import Cluster
 
 VARIABLE = "WORKBENCH_SEED"
@@ -50,6 +53,23 @@ class Listener(Protocol):
         """The problem with this label is being timed."""
 
 
+def by_work(operation: Operation[Any]) -> list[Problem]:
+    """The suite of an operation, the problem with the most work first: bytes or operations, whichever is its metric."""
+
+    def work(problem: Problem) -> int:
+        return problem.cost.bytes if operation.metric == derived.GBPS else problem.cost.flops
+
+    return sorted(operation.suite, key=work, reverse=True)
+
+
+def takes(stage: Stage[Any], problem: Problem, architecture: int) -> bool:
+    """Whether a stage takes a problem; one that cannot say it does not."""
+    try:
+        return stage.supports(problem, architecture) is None
+    except BadStage:
+        return False
+
+
 @dataclass
 class Asked:
     """`problems` holds those asked for, by operation; none means the usual ones. Where nothing is timed, it is one.
@@ -59,7 +79,8 @@ class Asked:
     With `keep`, versions of stages that pass are kept, and what fails is tried first the next time. With `rely`, too,
     what passed before just as it is now is not verified again, unless `fresh`. With `any_seed` that may have been with
     another seed, and an interrupted run goes on with its own. Without `resources` nothing is
-    assembled to tell what a stage takes of a multiprocessor.
+    assembled to tell what a stage takes of a multiprocessor. With `whole_suite` a stage is timed on every problem of
+    the suite, else on the one with the most work that it takes.
     """
 
     device: Device
@@ -75,9 +96,18 @@ class Asked:
     rely: bool = False
     any_seed: bool = False
     resources: bool = True
+    whole_suite: bool = False
+
+    def to_time(self, stage: Stage[Any]) -> tuple[Problem, ...]:
+        """The problems on which a stage is timed."""
+        operation = registry.operation_of(stage)
+        if self.whole_suite or operation.name in self.problems:
+            return self.suite(operation)
+        architecture = self.device.architecture
+        return tuple([problem for problem in by_work(operation) if takes(stage, problem, architecture)][:1])
 
     def suite(self, operation: Operation[Any]) -> tuple[Problem, ...]:
-        """The problems that are timed."""
+        """The problems that were asked for, or those of the operation."""
         return self.problems.get(operation.name, operation.suite)
 
     def only_problem(self, stage: Stage[Any]) -> Problem | None:

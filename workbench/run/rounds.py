@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model.operation import Operation
-from ..model.origin import BadStage
 from ..model.problem import Problem
 from ..model.results import StageResult
 from ..model.stage import Stage
 from ..records import cost
-from ..report import derived
 from ..report.evidence import failed
 from ..toolchain.compiler import contents, source_of
+from .request import by_work, takes
 
 DEPTHS = (1, 5, 20, 50)
 """Problems of a stage in each round."""
@@ -135,24 +134,11 @@ def headline(operation: Operation[Any], device: str, architecture: int) -> tuple
 
     None where the operation has no suite, or no stage takes the problem.
     """
-    for problem in sorted(operation.suite, key=lambda p: _work(operation, p), reverse=True):
-        able = {stage.name: stage for stage in operation.stages if _takes(stage, problem, architecture)}
+    for problem in by_work(operation):
+        able = {stage.name: stage for stage in operation.stages if takes(stage, problem, architecture)}
         if able:
             named = operation.fastest(problem) if callable(operation.fastest) else operation.fastest
             predicted = cost.predictor(device, operation).fastest_first(operation, problem, architecture)
             names = (*named, *(p.stage.name for p in predicted), *reversed(able))
             return next(able[name] for name in names if name in able), problem
     return None
-
-
-def _work(operation: Operation[Any], problem: Problem) -> int:
-    """What limits the operation: bytes or floating-point operations."""
-    return problem.cost.bytes if operation.metric == derived.GBPS else problem.cost.flops
-
-
-def _takes(stage: Stage[Any], problem: Problem, architecture: int) -> bool:
-    """Whether a stage takes a problem; one that cannot say it does not."""
-    try:
-        return stage.supports(problem, architecture) is None
-    except BadStage:
-        return False

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..catalogue import registry
 from ..model.problem import Problem
 from ..model.results import Run, StageResult, Verdict
 from ..model.stage import Stage
@@ -71,7 +70,7 @@ class Session(Asked):
         """Verify a stage, time it where that was asked for and it passed, and save. Raises CompilerUnavailable."""
         before = self._verifier.snapshot(stage)
         if self.timed:
-            self._timer.expect(registry.operation_of(stage))
+            self._timer.expect(stage)
         result = self._verifier.result(stage, listener)
         if self.only_problem(stage):
             result.verification.examples = 1

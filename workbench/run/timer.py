@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..catalogue import registry
-from ..devices import Device, IsolatedDevice
+from ..devices import Device, Fault, IsolatedDevice
+from ..devices.cuda import CudaDevice
 from ..measure import peers, timing
 from ..measure.referee import of_gpu
-from ..model.operation import NO_SUITE, Operation
+from ..model.operation import NO_SUITE
 from ..model.origin import BadStage
 from ..model.problem import Problem
 from ..model.results import HostTiming, Measurement, PeerResult, Run, StageResult
@@ -34,15 +37,34 @@ class Timer:
     ) -> None:
         self._asked, self._run, self._interrupted, self._save = asked, run, interrupted, save
         self._expected: set[Problem] = set()
+        self._device: IsolatedDevice | None = None
+        self._loading: dict[str, Future[IsolatedDevice]] = {}
+        self._thread = ThreadPoolExecutor(1)  # the process of the device ends with the thread that has started it
         self.trouble: dict[str, str] = {}
         """Stages that passed and could not be timed on a problem that they support, with the reason."""
 
-    def expect(self, operation: Operation[Any]) -> None:
-        """Stages of an operation will be timed: who judges their answers begins to prepare."""
-        if self._asked.device.times and isinstance(self._asked.device, IsolatedDevice):
-            problems = [p for p in self._asked.suite(operation) if p not in self._expected]
-            self._expected.update(problems)
-            of_gpu().expect(problems)
+    def expect(self, stage: Stage[Any]) -> None:
+        """A stage will be timed: its judge begins to prepare, and a process to load what it is timed beside."""
+        asked = self._asked
+        if asked.cluster or not (asked.device.times and isinstance(asked.device, IsolatedDevice)):
+            return
+        problems = [p for p in asked.to_time(stage) if p not in self._expected]
+        self._expected.update(problems)
+        of_gpu().expect(problems)
+        if stage.operation not in self._loading:
+            self._loading[stage.operation] = self._thread.submit(self._load, stage.operation)
+
+    def _load(self, operation: str) -> IsolatedDevice:
+        """The device in a process in which nothing was verified, and which has loaded the baselines of an operation."""
+        self._device = self._device or IsolatedDevice(CudaDevice)
+        with contextlib.suppress(Fault):  # whoever times beside them says so
+            timing.load_baselines(self._device, operation)
+        return self._device
+
+    def _device_for(self, operation: str) -> Device:
+        """The device on which the stages of an operation are timed. Raises DeviceUnavailable."""
+        loading = self._loading.get(operation)
+        return loading.result() if loading else self._asked.device
 
     def stage(
         self,
@@ -56,15 +78,15 @@ class Timer:
         and one that `result` has a measurement of is left out."""
         if self._expected:
             of_gpu().wait()
-        suite = self._asked.suite(registry.operation_of(stage))
-        if not suite:
+        suite, device = self._asked.to_time(stage), self._device_for(stage.operation)
+        if not registry.operation_of(stage).suite and not suite:
             result.untimed[ALL] = NO_SUITE
         done = {measurement.problem for measurement in result.measurements}
         suite = tuple(p for p in suite if str(p) not in done)
         same = source_digest(source_of(stage)) == result.source_sha256
         before = {p: m for p in suite if same and (m := self._measured_before(stage, p, result.source_sha256))}
         wanted = [p for p in suite if p not in before and (problems is None or p in problems)]
-        outcomes = self._asked.each(_bench, [(stage, self._asked.device, p, result.source_sha256) for p in wanted])
+        outcomes = self._asked.each(_bench, [(stage, device, p, result.source_sha256) for p in wanted])
         for number, problem in enumerate(suite):
             if enough() or (problem not in before and problem not in wanted):
                 result.untimed[problem.label] = LATER
@@ -87,11 +109,12 @@ class Timer:
         None of them is needed: why one has no time is kept with the results, and is no trouble. Raises Fault where
         the device cannot be asked.
         """
-        call, device = self._asked.call, self._asked.device
+        call, device = self._asked.call, self._device_for(operation)
         found = call(peers.peers_found, operation, device)
         results = [PeerResult(operation, name, version) for name, version in found.items()]
         self._run.peers += results
-        for problem in self._asked.suite(registry.operations()[operation]):
+        stages = [stage for stage in registry.operations()[operation].stages if self._timed(stage)]
+        for problem in dict.fromkeys(problem for stage in stages for problem in self._asked.to_time(stage)):
             for peer in results:
                 listener.timing(f"{problem.label}, {peer.name}")
                 before = self._interrupted.peer(peer, problem)
@@ -106,6 +129,10 @@ class Timer:
                 self._run.host.append(on_host)
             if self._run.stages:
                 self._save(None)
+
+    def _timed(self, stage: Stage[Any]) -> bool:
+        """Whether the record has a stage."""
+        return any((s.operation, s.stage) == (stage.operation, stage.name) for s in self._run.stages)
 
     def _measured_before(self, stage: Stage[Any], problem: Problem, digest: str) -> Measurement | None:
         binary = partial(self._asked.call, _binary_digest, stage, problem, self._asked.device.architecture)
