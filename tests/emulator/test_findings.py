@@ -196,7 +196,7 @@ def test_constant_memory_is_read_only() -> None:
     table = program_entry("copy").program.variable("table", memory)
     finding = fault_of(FindingKind.READ_ONLY, program_entry("copy"), 1, 4, [a, table, 0], memory=memory)
     check_place(finding, "// call")
-    assert "writes table[0], which must not change" in str(finding)
+    assert "writes table[0] in constant memory, which no kernel may change" in str(finding)
 
 
 def test_read_only_arrays() -> None:

@@ -84,6 +84,11 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
     help="Architecture of the device: sm_80, 86, 89, 90, 90a, 100, 120. By default PTX has its own, and CUDA C++ and "
     "Triton have sm_90a.",
 )
+@click.option(
+    "--as-compiled",
+    is_flag=True,
+    help="Judge only what the compiler has made of FILE.cu, and not beside it the source without optimisation.",
+)
 @click.option("--print", "printed", metavar="0:8", help="Print these elements of every array after the launch.")
 @click.option("--max-seconds", type=Number(0, min_open=True), help="A kernel that takes longer counts as hung.")
 @click.option(

@@ -46,6 +46,7 @@ class Asked:
     programmatic: bool
     nvcc: bool
     arch: str | None
+    as_compiled: bool
     printed: str | None
     max_seconds: float | None
     seed: int
@@ -92,6 +93,7 @@ class Asked:
             self.strict,
             self.suppress,
             self.arch,
+            not self.as_compiled and seed == self.seed,
             program,
         )
 

@@ -336,6 +336,7 @@ class Emulation:
     strict: bool = False
     suppress: Sequence[str] = ()
     arch: str | None = None
+    unoptimised: bool = False
     program: emulator.Program | None = None
     """The compiled file, which `run` sets where it is None."""
 
@@ -399,6 +400,7 @@ class Emulation:
             max_seconds=self.max_seconds,
             strict=self.strict,
             suppress=self.suppress,
+            unoptimised=self.unoptimised,
             **stream,
         )
 

@@ -274,6 +274,7 @@ class EmulatedLaunch:
     suppressed: int
     suppressed_findings: list[str]
     unused_suppressions: list[str]
+    notes: list[str]
     warp_instructions: int
     resident_blocks: int
     by_line: list[ExecutedLine]

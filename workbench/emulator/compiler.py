@@ -137,7 +137,10 @@ def compile_source(
     texts = [text] if isinstance(files, SourceError) else [text, *(header.text for header in files.headers)]
     searched = (*folders, *cuda_headers(), *(random_headers() if any(RANDOM in part for part in texts) else ()))
     standard = standard_headers(searched)
-    options = [f"-arch={arch}", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-w", *more]
+    if "-G" in more:
+        options = [f"-arch={arch.replace('sm_', 'compute_')}", "-device-int128", "-w", *more]  # ptxas is not needed
+    else:
+        options = [f"-arch={arch}", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-w", *more]
     if not any(option.lstrip("-").startswith("std=") for option in more):
         options.append("-std=c++17")
     options += [f"-D{key}={value}" for key, value in defines.items()]

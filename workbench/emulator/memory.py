@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -414,6 +414,20 @@ class Memory:
         if allocation.written is None:
             return np.ones(allocation.nbytes, np.bool_)
         return allocation.written.astype(np.bool_)
+
+    def copy(self) -> Memory:
+        """The same allocations at the same addresses, with copies of their bytes."""
+        other = Memory()
+        other._next, other._addresses, other._freed = self._next, [*self._addresses], [*self._freed]
+        copies = {id(a): replace(a, data=_aligned_bytes(a.nbytes)) for a in self._allocations}
+        other._allocations = [*copies.values()]
+        for old, new in zip(self._allocations, other._allocations, strict=True):
+            new.data[:] = old.data
+            new.written = None if old.written is None else old.written.copy()
+        other.tensor_maps = dict(self.tensor_maps)
+        for program, variables in self.modules.items():
+            other.modules[program] = {name: copies[id(a)] for name, a in variables.items() if id(a) in copies}
+        return other
 
     def forget(self, allocation: Allocation) -> None:
         """Makes memory uninitialised again."""

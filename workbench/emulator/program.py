@@ -123,7 +123,8 @@ class Program:
     kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them,
     ``templates`` kernels of the source that are templates, with the instances that its host code launches, ``arch``
     the architecture whose limits hold for launches. ``replicas``: lanes that store to one place of shared memory hold
-    the same value, up to rounding, as in what Triton generates.
+    the same value, up to rounding, as in what Triton generates. ``unoptimised`` gives the program of the same source
+    without optimisation, None where there is none, and ``notes`` say what a user should know of how it was compiled.
     """
 
     entries: Entries
@@ -134,6 +135,8 @@ class Program:
     templates: dict[str, list[str]] = field(default_factory=dict, repr=False)
     arch: str = DEFAULT
     replicas: bool = False
+    unoptimised: Callable[[], Program] | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def from_ptx(

@@ -41,6 +41,8 @@ _OTHERS: dict[str, tuple[FindingKind, Severity]] = {
     "tensor_load_unwaited": (FindingKind.TENSOR_MEMORY, Severity.STRICT),
     "tensor_unordered": (FindingKind.TENSOR_MEMORY, Severity.STRICT),
     "tensor_fence": (FindingKind.TENSOR_MEMORY, Severity.STRICT),
+    "race_optimised_away": (FindingKind.RACE, Severity.ERROR),
+    "barrier_optimised_away": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),
     "registers_unlimited": (FindingKind.REGISTER_MISUSE, Severity.NOTE),
 }
 """Kind and severity of the causes that are no kind by their own name; those are errors."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .architectures import DEFAULT, architecture
-from .compiler import CompileError, CompilerUnavailable, compile_source, compile_with_nvcc
+from .compiler import Compiled, CompileError, CompilerUnavailable, compile_source, compile_with_nvcc
 from .host_code import SourceError, SourceFiles
 from .mangled import kernel_name_of, matches
 from .program import Entry, Program
@@ -76,9 +76,18 @@ def load(
     compiler = compile_with_nvcc if nvcc else compile_source
     device, options = _device(arch, options)
     compiled = compiler(text, name, dict(defines or {}), folders, options, entries, device)
-    program = Program.from_ptx(compiled.ptx, name, sources=compiled.sources, arch=device)
+    program = _named(compiled, name, device)
     program.registers_per_thread.update(compiled.registers)
+    if not {"-G", "--device-debug"} & {*options}:
+        asked = (text, name, dict(defines or {}), folders, [*options, "-G"], entries, device)
+        program.unoptimised = cache(lambda: _named(compiler(*asked), name, device))
     program.templates.update(compiled.templates)
+    return program
+
+
+def _named(compiled: Compiled, name: str, device: str) -> Program:
+    """The program that has been compiled; instances of templates have their names."""
+    program = Program.from_ptx(compiled.ptx, name, sources=compiled.sources, arch=device)
     for instance, mangled in compiled.instances.items():
         if mangled in program.entries:
             program.entries.alias(instance, mangled)

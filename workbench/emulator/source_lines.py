@@ -135,10 +135,10 @@ def is_of_cuda(file: str) -> bool:
 
 
 def outside_cuda(location: SourceLocation) -> SourceLocation:
-    """The innermost line that is not in a header of CUDA, into which one was inlined; the location itself where there
-    is none."""
+    """The innermost line that is not in a header of CUDA, nor in a built-in function (line 0), into which one was
+    inlined; the location itself where there is none."""
     calls = (location, *location.inlined_at)
-    own = next((i for i, call in enumerate(calls) if not is_of_cuda(call.file)), 0)
+    own = next((i for i, call in enumerate(calls) if call.line and not is_of_cuda(call.file)), 0)
     return dataclasses.replace(calls[own], inlined_at=calls[own + 1 :]) if own else location
 
 

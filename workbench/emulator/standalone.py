@@ -18,6 +18,7 @@ import numpy as np
 from .architectures import ArchitectureError, architecture
 from .execution import Checks, Prepared, Series, prepare, run
 from .explain.words import say_count
+from .fault import KernelFault
 from .findings import Finding, Severity
 from .launch_checks import ArgumentError, Dimensions, LaunchError, whole_number
 from .mangled import kernel_name_of, matches
@@ -28,6 +29,7 @@ from .source import kernel_name, load, nothing
 from .statistics import Counters, Statistics
 from .streams import DEFAULT_STREAM, Event, Order
 from .trace import Traced
+from .unoptimised import Beside
 from .values import Argument, Array
 
 __all__ = ["MOST_FINDINGS", "MOST_WARP_INSTRUCTIONS", "Report", "Session", "launch"]
@@ -46,7 +48,8 @@ class Report:
 
     ``findings`` lists what was found, of any severity, in the order found. ``strict``: whether strict findings are
     failures. ``statistics`` counts executed warp instructions, up to the finding that stopped the launch where one
-    did. ``str(report)`` is the whole of it as text.
+    did. ``notes`` say what has not been judged, and what a user should know of how the source was compiled.
+    ``str(report)`` is the whole of it as text.
     """
 
     kernel: str
@@ -55,6 +58,7 @@ class Report:
     arguments: dict[str, Array] = field(repr=False)
     strict: bool = False
     session: Session | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         """What is not there yet: of a launch in a stream, which is executed now."""
@@ -110,6 +114,7 @@ class Report:
             "suppressed": len(self.statistics.suppressed),
             "suppressed_findings": [finding.headline for finding in self.statistics.suppressed],
             "unused_suppressions": list(self.statistics.unused),
+            "notes": list(self.notes),
             "warp_instructions": self.statistics.warp_instructions,
             "resident_blocks": self.statistics.resident_blocks,
             "by_line": [
@@ -134,9 +139,10 @@ class Report:
         if suppressed := len(self.statistics.suppressed):
             executed += f", {suppressed} suppressed"
         hidden = [f"suppressed: {finding.headline}" for finding in self.statistics.suppressed]
-        unused = [f"note: the suppression {text} matched nothing" for text in self.statistics.unused]
+        unused = [f"the suppression {text} matched nothing" for text in self.statistics.unused]
+        notes = [f"note: {note}" for note in (*unused, *self.notes)]
         name = kernel_name_of(self.kernel)
-        return "\n".join([*map(str, self.findings), f"{name.name}{name.arguments}: {executed}", *hidden, *unused])
+        return "\n".join([*map(str, self.findings), f"{name.name}{name.arguments}: {executed}", *hidden, *notes])
 
 
 def launch(
@@ -245,6 +251,7 @@ class Session:
         strict: bool = False,
         max_findings: int = MOST_FINDINGS,
         max_warp_instructions: int | None = MOST_WARP_INSTRUCTIONS,
+        unoptimised: bool = False,
         **options: Any,
     ) -> Report:
         """Executes a kernel and reports its hazards, as the function ``launch`` does.
@@ -256,6 +263,7 @@ class Session:
         ``cudaTriggerProgrammaticLaunchCompletion()`` or ended. What it does before
         ``cudaGridDependencySynchronize()`` is in no order with what that one does.
 
+        ``unoptimised``: races and barriers of the source are reported, too, that the compiler has optimised away.
         ``options`` are further ones of ``execute``: ``cluster``, ``seed``, ``checks``, ``counters``, ``trace``,
         ``suppress``, ``max_seconds``. It raises what ``launch`` raises, except errors of the source; of a launch in a
         stream, a hazard is raised when the launch is executed.
@@ -263,24 +271,23 @@ class Session:
         kernel = _find_entry(self.program, entry)
         given = dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}
         self._begin(programmatic)
-        prepared = prepare(
-            kernel,
-            grid,
-            block,
-            self._arguments.converted(kernel, given),
-            memory=self.memory,
-            shared_bytes=shared,
-            registers_per_thread=self.program.registers_per_thread.get(kernel.name),
-            max_warp_instructions=max_warp_instructions,
-            strict=strict,
-            max_findings=max_findings,
-            **options,
-        )
+        arguments = self._arguments.converted(kernel, given)
+        asked = {**options, "shared_bytes": shared, "max_warp_instructions": max_warp_instructions, "strict": strict}
+        asked["max_findings"] = max_findings
+        registers = self.program.registers_per_thread.get(kernel.name)
+        prepared = prepare(kernel, grid, block, arguments, memory=self.memory, registers_per_thread=registers, **asked)
+        alone = stream is None and not self._pending
+        beside = Beside.of(kernel, self.memory, (grid, block), arguments, asked, unoptimised) if alone else None
         report = Report.__new__(Report)
-        report.kernel, report.strict, report.session = kernel.name, strict, self
-        self._add(prepared, stream, programmatic, after, report, raise_on_hazard)
+        report.kernel, report.strict, report.session, report.notes = kernel.name, strict, self, self.program.notes
+        self._add(prepared, stream, programmatic, after, report, raise_on_hazard and beside is None)
         if stream is None:
             self._execute()
+        if beside is not None:
+            report.findings, notes = beside.judged(report.findings, unoptimised)
+            report.notes += notes
+            if raise_on_hazard and not report.ok:
+                raise KernelFault(report.failures[0], report.statistics, report.findings)
         return report
 
     def copy(

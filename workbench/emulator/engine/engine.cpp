@@ -115,7 +115,9 @@ const std::vector<std::string>& fault_names() {
                                                  "tensor_fence",
                                                  "tensor_group",
                                                  "tensor_pair",
-                                                 "tensor_descriptor"};
+                                                 "tensor_descriptor",
+                                                 "race_optimised_away",
+                                                 "barrier_optimised_away"};
   return names;
 }
 

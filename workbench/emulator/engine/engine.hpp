@@ -343,6 +343,9 @@ enum class FaultKind : int32_t {
   tensor_group,          // info: the cta_group; other_pc: where another one was used
   tensor_pair,           // info: PairProblem
   tensor_descriptor,     // address: the descriptor; info: TensorDescriptorProblem; detail: the value
+  // Of the source only, which Python asks for by a program that is not optimised:
+  race_optimised_away,
+  barrier_optimised_away,
   count
 };
 const std::vector<std::string>& fault_names();

@@ -69,6 +69,12 @@ class MemoryHazards(Evidence):
 
     def explain_read_only(self) -> tuple[str, str]:
         element, _ = self.element()
+        variables = self.context.entry.program.variables.values()
+        if any(v.space == "const" and v.readable_name == self.array for v in variables):
+            return (
+                f"writes {element} in constant memory, which no kernel may change",
+                "declare it __device__, or let the host set it before the launch",
+            )
         return f"writes {element}, which must not change", "store to an output instead"
 
     def explain_in_flight(self) -> tuple[str, str]:

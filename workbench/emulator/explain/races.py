@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..ptx import Instruction
+from ..ptx import Instruction, SourceLocation
 from ..ptx.tree import Address
-from ..source_lines import through
+from ..source_lines import outside_cuda, through
 from .launches import Launches
 from .words import NOT_WAITING, say_warp_numbers, shortened
 
@@ -34,6 +34,12 @@ def _narrow_scope(instruction: Instruction) -> str:
     if instruction.opcode.startswith("fence.proxy"):
         return ""
     return "block" if "cta" in instruction.parts else "cluster" if "cluster" in instruction.parts else ""
+
+
+def _is_line(one: SourceLocation, other: SourceLocation) -> bool:
+    """Whether both are one line, inlined through the same calls."""
+    pairs = zip((one, *one.inlined_at), (other, *other.inlined_at), strict=False)
+    return len(one.inlined_at) == len(other.inlined_at) and all((a.file, a.line) == (b.file, b.line) for a, b in pairs)
 
 
 def _ordering(instructions: list[str]) -> str:
@@ -147,7 +153,8 @@ class Races(Launches):
         line = str(self.other.location) if self.other else "an unknown line"
         here = str(self.instruction.location) if self.instruction and self.instruction.location else "this line"
         between = f"between {line} and {here}" if line != here else f"between two runs of {here}"
-        if line != here and seen.pc not in self.flow.after(seen.other_pc):
+        back = seen.other_pc in self.flow.after(seen.pc) or not self.comes_to(seen.other_pc, self.instruction)
+        if line != here and seen.pc not in self.flow.after(seen.other_pc) and back:
             between = f"between {here} and {line}"  # whoever was there first had been here before
         atomic = bool(seen.info & 1) and bool(seen.info & 2)
         if line == here and self.have_one_element():
@@ -200,8 +207,11 @@ class Races(Launches):
         been, coming = ([of(row, positions) for row in (seen.pc, seen.other_pc)] for of in (flow.been, flow.coming))
         undecided = (coming[0] | coming[1]) - been[0] - been[1]
         here, there = ((b | c) - undecided for b, c in zip(been, coming, strict=True))
-        others = set(positions) - undecided - here - there
-        if here != there:
+        others = set(positions) - undecided - here - there if here == there else set()
+        if here != there and not (
+            self.comes_to(seen.pc, self.other, forwards=True)
+            or self.comes_to(seen.other_pc, self.instruction, forwards=True)
+        ):
             return first + self.handover_advice(here | {seen.warp}, there | {seen.other_warp})
         if others:
             more = f" (and of {say_warp_numbers(undecided)}, if they come here)" if undecided else ""
@@ -215,6 +225,12 @@ class Races(Launches):
                 "THREADS, if other warps of the block take another branch, otherwise __syncthreads()"
             )
         return f"{first}__syncthreads() is missing {between}"
+
+    def comes_to(self, row: int, instruction: Instruction | None, *, forwards: bool = False) -> bool:
+        """Whether threads come from a row to the line of an instruction, or to a copy that the compiler has made."""
+        places = [outside_cuda(i.location) for i in (instruction,) if i]
+        later = [self.context.instruction(at) for at in self.flow.after(row, forwards=forwards)]
+        return any(_is_line(outside_cuda(i.location), place) for i in later if i for place in places)
 
     def handover_advice(self, here: set[int], there: set[int]) -> str:
         """Of two roles: what the warps of one have to tell, and the others to wait for."""

@@ -175,8 +175,10 @@ def _parameters(text: str, kernel: Declaration) -> list[str]:
 
 def _written(text: str, tokens: Sequence[Token]) -> str:
     """Tokens with the blanks that the text has between them, but no comments."""
-    between = [" " if before.end < token.start else "" for before, token in pairwise(tokens)]
-    return "".join(token.text + blank for token, blank in zip(tokens, [*between, ""], strict=True))
+    parts = [token.text for token in tokens[:1]]
+    for before, token in pairwise(tokens):
+        parts += [" " if before.end < token.start else "", token.text]
+    return "".join(parts)
 
 
 def _launched(tokens: Sequence[Token], position: int) -> str:
