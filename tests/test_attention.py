@@ -8,6 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from invariants import holds_of_the_reference_alone
+from planted import broken_verdict
 from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
@@ -119,7 +120,7 @@ def test_logits_are_large_equal_or_in_steps():
     assert ((steps + 2).astype(BF16.numpy).astype(np.float32) == steps + 2).all()
 
 
-ONLINE = next(stage for stage in ATTENTION.stages if stage.name == "online")
+BY_NAME = {stage.name: stage for stage in ATTENTION.stages}
 
 
 @pytest.mark.parametrize(
@@ -136,27 +137,10 @@ ONLINE = next(stage for stage in ATTENTION.stages if stage.name == "online")
     ],
 )
 def test_a_broken_kernel_is_found_out(right, broken):
-    row = (ONLINE.path.parent / "row.cuh").read_text().replace("#pragma once", "")
-    source = ONLINE.path.read_text().replace('#include "row.cuh"', row)
-    assert source.count(right) == 1
-    outcome = workbench.verify(ONLINE, code=source.replace(right, broken), device="emulator", examples=40)
-    assert outcome.run.stages[0].verification.verdict == "mismatch"
+    assert broken_verdict(BY_NAME["online"], right, broken, examples=40) == "mismatch"
 
 
-def broken_verdict(stage, header, right, broken, problem):
-    """Of a stage with a fault in its source, or in this header, which is put into it."""
-    text = (stage.path.parent / header).read_text().replace("#pragma once", "")
-    source = stage.path.read_text().replace(f'#include "{header}"', text)
-    assert source.count(right) == 1
-    for beside in stage.path.parent.glob("*.cuh"):
-        source = source.replace(f'"{beside.name}"', f'"{beside}"')
-    outcome = workbench.verify(stage, code=source.replace(right, broken), device="emulator", problem=problem)
-    return outcome.run.stages[0].verification.verdict
-
-
-PERSISTENT = next(stage for stage in ATTENTION.stages if stage.name == "persistent").with_parameters(
-    {"WARPGROUPS": 2, "TILE_KEYS": 64}
-)
+PERSISTENT = BY_NAME["persistent"].with_parameters({"WARPGROUPS": 2, "TILE_KEYS": 64})
 
 
 @pytest.mark.parametrize(
@@ -170,10 +154,9 @@ PERSISTENT = next(stage for stage in ATTENTION.stages if stage.name == "persiste
 )
 def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
     problem = AttentionProblem(rows=70, keys=390, dim=64)
-    assert broken_verdict(PERSISTENT, "specialised.cuh", right, broken, problem) == verdict
+    assert broken_verdict(PERSISTENT, right, broken, problem=problem) == verdict
 
 
-BY_NAME = {stage.name: stage for stage in ATTENTION.stages}
 DYNAMIC = BY_NAME["dynamic"].with_parameters({"WARPGROUPS": 2, "TILE_KEYS": 64})
 SMALL_BLOCKS = BY_NAME["small_blocks"].with_parameters({"WARPGROUPS": 2, "TILE_KEYS": 32})
 
@@ -189,31 +172,30 @@ SMALL_BLOCKS = BY_NAME["small_blocks"].with_parameters({"WARPGROUPS": 2, "TILE_K
 )
 def test_a_fault_of_the_dynamic_scheduler_is_named(right, broken, verdicts):
     problem = AttentionProblem(heads=2, rows=390, keys=70, dim=64, causal=True)
-    assert broken_verdict(DYNAMIC, "dynamic.cuh", right, broken, problem) in verdicts
+    assert broken_verdict(DYNAMIC, right, broken, problem=problem) in verdicts
 
 
 ROW_BY_ROW = BY_NAME["row_by_row"].with_parameters({"WARPGROUPS": 2, "TILE_KEYS": 64})
 
 
 @pytest.mark.parametrize(
-    ("header", "right", "broken", "verdicts"),
+    ("right", "broken", "verdicts"),
     [
-        ("outputs.cuh", "    async_fence();\n", "", {"proxy_fence"}),
-        ("outputs.cuh", "      tma_store_wait_read<0>();\n", "", {"in_flight"}),
-        ("outputs.cuh", ", i * 2 + lane / ROWS", ", i * 2", {"mismatch", "race", "uninitialised"}),
-        ("dynamic.cuh", "      if (i > 0) keys.wait();\n", "", {"pass"}),  # it only holds back what follows
+        ("    async_fence();\n", "", {"proxy_fence"}),
+        ("      tma_store_wait_read<0>();\n", "", {"in_flight"}),
+        (", i * 2 + lane / ROWS", ", i * 2", {"mismatch", "race", "uninitialised"}),
+        ("      if (i > 0) keys.wait();\n", "", {"pass"}),  # it only holds back what follows
         (
-            "dynamic.cuh",
             "      wgmma_wait<0>();\n      values.release();",
             "      values.release();",
             {"accumulator_in_flight"},
         ),
-        ("dynamic.cuh", "logits, factor, other, rescale[1]", "logits, factor, base, rescale[1]", {"mismatch"}),
+        ("logits, factor, other, rescale[1]", "logits, factor, base, rescale[1]", {"mismatch"}),
     ],
 )
-def test_a_fault_of_stored_rows_is_named(header, right, broken, verdicts):
+def test_a_fault_of_stored_rows_is_named(right, broken, verdicts):
     problem = AttentionProblem(heads=2, rows=390, keys=270, dim=64, causal=True)
-    assert broken_verdict(ROW_BY_ROW, header, right, broken, problem) in verdicts
+    assert broken_verdict(ROW_BY_ROW, right, broken, problem=problem) in verdicts
 
 
 @pytest.mark.parametrize(
@@ -227,7 +209,7 @@ def test_a_fault_of_stored_rows_is_named(header, right, broken, verdicts):
 )
 def test_a_fault_of_small_blocks_is_named(right, broken, verdict):
     problem = AttentionProblem(rows=70, keys=190, dim=64)
-    assert broken_verdict(SMALL_BLOCKS, "tiles.cuh", right, broken, problem) == verdict
+    assert broken_verdict(SMALL_BLOCKS, right, broken, problem=problem) == verdict
 
 
 SPLITTING = {
@@ -270,11 +252,7 @@ def test_blocks_that_share_keys_fill_the_gpu_and_see_every_key(problem):
     ],
 )
 def test_a_fault_of_blocks_that_share_keys_is_named(right, broken, verdict):
-    shared = (LAST_BLOCK.path.parent / "decode.cuh").read_text().replace("#pragma once", "")
-    source = LAST_BLOCK.path.read_text().replace('#include "decode.cuh"', shared)
-    assert source.count(right) == 1
-    outcome = workbench.verify(LAST_BLOCK, code=source.replace(right, broken), device="emulator", problem=SPLIT)
-    assert outcome.run.stages[0].verification.verdict == verdict
+    assert broken_verdict(LAST_BLOCK, right, broken, problem=SPLIT) == verdict
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from invariants import holds_of_the_reference_alone
+from planted import broken_verdict
 from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
@@ -105,10 +106,7 @@ SMALL = AttentionBackwardProblem(batch=1, heads=2, group=2, rows=70, keys=75, di
     ],
 )
 def test_a_broken_kernel_is_found_out(right, broken):
-    source = STAGES["naive"].path.read_text()
-    assert source.count(right) == 1
-    outcome = workbench.verify(STAGES["naive"], code=source.replace(right, broken), device="emulator", problem=SMALL)
-    assert outcome.run.stages[0].verification.verdict == "mismatch"
+    assert broken_verdict(STAGES["naive"], right, broken, problem=SMALL) == "mismatch"
 
 
 @pytest.mark.parametrize(
@@ -122,13 +120,8 @@ def test_a_broken_kernel_is_found_out(right, broken):
     ],
 )
 def test_a_hazard_of_the_specialised_kernel_is_named(right, broken, verdict):
-    stage = STAGES["specialised"]
-    source = stage.path.read_text()
-    assert source.count(right) == 1
-    code = source.replace(right, broken).replace('"specialised.cuh"', f'"{stage.path.parent}/specialised.cuh"')
     problem = AttentionBackwardProblem(rows=600, keys=70, dim=64)
-    outcome = workbench.verify(stage, code=code, device="emulator", problem=problem)
-    assert outcome.run.stages[0].verification.verdict == verdict
+    assert broken_verdict(STAGES["specialised"], right, broken, problem=problem) == verdict
 
 
 NAMES = ["linear in do", "any order of keys", "gradients of a row's logits sum to 0"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from invariants import holds_of_the_reference_alone
+from planted import broken_verdict
 from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
@@ -141,28 +142,10 @@ SMALL = AttentionVarlenProblem(
     ],
 )
 def test_a_broken_kernel_is_found_out(right, broken):
-    source = STAGES["naive"].path.read_text()
-    assert source.count(right) == 1
-    for name in ("../../attention/simt/row.cuh", "../sequences.cuh"):
-        source = source.replace(f'"{name}"', f'"{STAGES["naive"].path.parent / name}"')
-    outcome = workbench.verify(STAGES["naive"], code=source.replace(right, broken), device="emulator", problem=SMALL)
-    assert outcome.run.stages[0].verification.verdict == "mismatch"
+    assert broken_verdict(STAGES["naive"], right, broken, problem=SMALL) == "mismatch"
 
 
 AT_ENDS = AttentionVarlenProblem(batch=3, rows=150, keys=300, dim=64, lengths=Lengths.UNIFORM, seed=3)
-
-
-def verdict_of_broken(stage, headers, right, broken, problem):
-    """Of a stage whose source, with these headers in it, has `broken` in place of `right`."""
-    folder = STAGES[stage].path.parent
-    source = STAGES[stage].path.read_text()
-    for name in headers:
-        source = source.replace(f'#include "{name}"', (folder / name).read_text().replace("#pragma once", ""))
-    assert source.count(right) == 1
-    for near in ("tiles.cuh", "../"):  # of a source that lies elsewhere
-        source = source.replace(f'#include "{near}', f'#include "{folder}/{near}')
-    outcome = workbench.verify(STAGES[stage], code=source.replace(right, broken), device="emulator", problem=problem)
-    return outcome.run.stages[0].verification.verdict
 
 
 @pytest.mark.parametrize(
@@ -175,7 +158,7 @@ def verdict_of_broken(stage, headers, right, broken, problem):
     ],
 )
 def test_a_fault_at_the_end_of_a_sequence_is_found_out(right, broken, verdict):
-    assert verdict_of_broken("tma", ["tiles.cuh"], right, broken, AT_ENDS) == verdict
+    assert broken_verdict(STAGES["tma"], right, broken, problem=AT_ENDS) == verdict
 
 
 @pytest.mark.parametrize(
@@ -188,7 +171,7 @@ def test_a_fault_at_the_end_of_a_sequence_is_found_out(right, broken, verdict):
 )
 def test_a_fault_of_the_table_of_sequences_is_found_out(right, broken, verdict):
     problem = AttentionVarlenProblem(batch=6, rows=600, keys=600, dim=64, causal=True, lengths=Lengths.ONE_LONG, seed=1)
-    assert verdict_of_broken("longest_first", ["ranked.cuh"], right, broken, problem) == verdict
+    assert broken_verdict(STAGES["longest_first"], right, broken, problem=problem) == verdict
 
 
 MANY_TILES = AttentionVarlenProblem(batch=40, rows=200, keys=200, dim=64, causal=True, lengths=Lengths.LOGNORMAL)
@@ -203,8 +186,7 @@ MANY_TILES = AttentionVarlenProblem(batch=40, rows=200, keys=200, dim=64, causal
     ],
 )
 def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
-    headers = ["drawn.cuh", "ranked.cuh", "tiles.cuh"]
-    assert verdict_of_broken("persistent", headers, right, broken, MANY_TILES) == verdict
+    assert broken_verdict(STAGES["persistent"], right, broken, problem=MANY_TILES) == verdict
 
 
 @pytest.mark.parametrize(
@@ -216,8 +198,7 @@ def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
     ],
 )
 def test_a_hazard_of_rows_that_tma_stores_is_named(right, broken, verdict):
-    headers = ["drawn.cuh", "ranked.cuh", "tiles.cuh"]
-    assert verdict_of_broken("row_by_row", headers, right, broken, AT_ENDS) == verdict
+    assert broken_verdict(STAGES["row_by_row"], right, broken, problem=AT_ENDS) == verdict
 
 
 def packed(rng, lengths, heads, dim=24):  # noqa: F811

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-import shutil
 
 import numpy as np
 import pytest
+from planted import broken_verdict
 from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
@@ -119,20 +118,7 @@ def test_what_is_not_finite_stays_in_its_pair_and_channel():
 
 
 STAGES = {stage.name: stage for stage in FFT_CONV.stages}
-PAIRED, TENSOR_CORE, FOUR_STEP = (STAGES[name] for name in ("paired", "tensor_core", "four_step"))
-
-
-def _with_fault(name, right, broken, folder, *headers):
-    """The source of a stage with `broken` for `right`, or with a copy of the one of these headers that has it."""
-    stage = STAGES[name]
-    copied = folder / "fft_conv"
-    shutil.copytree(stage.path.parents[1], copied)
-    path = copied / stage.path.parent.name / stage.path.name
-    files = (path, *(path.with_name(header) for header in headers))
-    faulty = [file for file in files if right in file.read_text()]
-    assert [file.read_text().count(right) for file in faulty] == [1]
-    faulty[0].write_text(faulty[0].read_text().replace(right, broken))
-    return re.sub(r'#include "(\w+\.cuh)"', rf'#include "{path.parent}/\1"', path.read_text())
+TENSOR_CORE, FOUR_STEP = STAGES["tensor_core"], STAGES["four_step"]
 
 
 @pytest.mark.parametrize(
@@ -143,10 +129,9 @@ def _with_fault(name, right, broken, folder, *headers):
         ("return {x.y, -x.x};", "return {-x.y, x.x};", "mismatch"),
     ],
 )
-def test_a_broken_transform_is_found_out(right, broken, verdict, tmp_path):
-    source = _with_fault("paired", right, broken, tmp_path, "stockham.cuh", "butterflies.cuh")
-    outcome = workbench.verify(PAIRED, code=source, device="emulator", problem=FftConvProblem(batch=3, length=512))
-    assert outcome.run.stages[0].verification.verdict == verdict
+def test_a_broken_transform_is_found_out(right, broken, verdict):
+    problem = FftConvProblem(batch=3, length=512)
+    assert broken_verdict(STAGES["paired"], right, broken, problem=problem) == verdict
 
 
 @pytest.mark.parametrize(
@@ -158,11 +143,9 @@ def test_a_broken_transform_is_found_out(right, broken, verdict, tmp_path):
         ("length + SECOND - 1", "length", "mismatch"),
     ],
 )
-def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict, tmp_path):
+def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict):
     problem = FftConvProblem(batch=3, length=1040 if broken == "length" else 1024, causal=broken == "length")
-    source = _with_fault("tensor_core", right, broken, tmp_path, "products.cuh")
-    outcome = workbench.verify(TENSOR_CORE, code=source, device="emulator", problem=problem)
-    assert outcome.run.stages[0].verification.verdict == verdict
+    assert broken_verdict(TENSOR_CORE, right, broken, problem=problem) == verdict
 
 
 @pytest.mark.parametrize(
@@ -176,12 +159,9 @@ def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict, tmp_
         ("wgmma", "length <= PERIOD / 2", "length <= PERIOD", "mismatch"),
     ],
 )
-def test_a_hazard_of_a_persistent_stage_is_named(name, right, broken, verdict, tmp_path):
-    headers = ("products.cuh",) if name == "wgmma" else ()
-    source = _with_fault(name, right, broken, tmp_path, *headers)
+def test_a_hazard_of_a_persistent_stage_is_named(name, right, broken, verdict):
     problem = FftConvProblem(batch=9, channels=2, length=1024)
-    outcome = workbench.verify(STAGES[name], code=source, device="emulator", problem=problem)
-    assert outcome.run.stages[0].verification.verdict == verdict
+    assert broken_verdict(STAGES[name], right, broken, problem=problem) == verdict
 
 
 @pytest.mark.parametrize("name", ["persistent", "wgmma"])
@@ -217,12 +197,10 @@ def test_a_block_of_the_tensor_core_stage_takes_as_many_rounds_as_leave_enough_b
         ("v[q] = {product.y, product.x};", "v[q] = product;", "mismatch"),
     ],
 )
-def test_a_fault_of_the_four_steps_is_found_out(right, broken, verdict, tmp_path):
+def test_a_fault_of_the_four_steps_is_found_out(right, broken, verdict):
     sizes = {"length": 16384, "channels": 9} if "begin" in right else {"length": 300, "channels": 2}  # or one launch
-    source = _with_fault("four_step", right, broken, tmp_path)
     stage = FOUR_STEP.with_parameters({"MIB": 1})
-    outcome = workbench.verify(stage, code=source, device="emulator", problem=FftConvProblem(batch=3, **sizes))
-    assert outcome.run.stages[0].verification.verdict == verdict
+    assert broken_verdict(stage, right, broken, problem=FftConvProblem(batch=3, **sizes)) == verdict
 
 
 @pytest.mark.parametrize("lines", [4, 16])
