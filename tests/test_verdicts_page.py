@@ -1,4 +1,4 @@
-"""The page of verdicts has every verdict and every look of a wrong result, and ten messages that are better now."""
+"""The page of verdicts has every verdict and every look of a wrong result."""
 
 from __future__ import annotations
 

@@ -3,12 +3,11 @@
     python tools/verdicts.py
 
 Messages are those of faults that are planted and verified as the page is written, and of the record of
-reports/faults.json where that takes a GPU or a longer kernel. `tools/verdicts_before.json` has ten as they were before.
+reports/faults.json where that takes a GPU or a longer kernel.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -19,20 +18,16 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "faults")]
 
 import verdict_plants as plants  # noqa: E402
-from harness_report import FAULTS, without_folders  # noqa: E402
+from harness_report import FAULTS  # noqa: E402
 from verdict_texts import LOOKS  # noqa: E402
 
-from workbench import harness  # noqa: E402
 from workbench.devices.cuda import CudaDevice  # noqa: E402
-from workbench.devices.emulated import EmulatedDevice  # noqa: E402
 from workbench.model import compact  # noqa: E402
 from workbench.model.results import HAZARDS, Verdict  # noqa: E402
-from workbench.report.evidence import explain  # noqa: E402
 from workbench.report.meanings import VERDICTS  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "verdicts.md"
-BEFORE = ROOT / "tools" / "verdicts_before.json"
 
 RECORDED: Mapping[Verdict, tuple[str, str]] = {
     Verdict.WEAK_CHECK: ("emulator", "40-inverted"),
@@ -123,33 +118,6 @@ def look(name: str) -> str:
     return line.removeprefix("looks like: ")
 
 
-def of_any_host(text: str) -> str:
-    """A message without the digits that depend on the order in which the host's BLAS adds up fp32."""
-    text = re.sub(r"(by the reference in fp32, \S+ \S+ is -?\d+\.\d{4})\d*", r"\1...", text)
-    return re.sub(r"that of fp32 \d+ times that", "that of fp32 some hundred times that", text)
-
-
-def now(key: str) -> str:
-    """What is said today of a fault of the catalogue."""
-    judge = FAULTS[key].judge
-    device = EmulatedDevice(plants.MOST_WARP_INSTRUCTIONS)
-    result = harness.verify(judge.stage, device, examples=12, seed=0, problem=judge.problem)  # type: ignore[attr-defined]
-    return of_any_host(without_folders(explain(judge.spec, result)))  # type: ignore[attr-defined]
-
-
-def comparisons() -> list[str]:
-    """Ten messages before and after."""
-    parts = []
-    for number, (key, before) in enumerate(json.loads(BEFORE.read_text()).items(), 1):
-        fault = FAULTS[key]
-        parts += [
-            f"### {number}. {fault.title[0].upper()}{fault.title[1:]}\n",
-            f"Planted in: {fault.where}. Before:\n\n{quoted(brief(chr(10).join(before)))}",
-            f"After:\n\n{quoted(brief(now(key)))}",
-        ]
-    return parts
-
-
 HEAD = """# Verdicts
 
 This page lists every verdict of `workbench verify`, `run` and `watch`, with its meaning and what to do.
@@ -180,11 +148,6 @@ def page() -> str:
     for name, (means, do) in LOOKS.items():
         said = look(name)
         parts.append(f"- **{name}**: {means} {do}" + (f"\n  > {said}" if said else ""))
-    parts += [
-        "\n## Ten messages before and after\n",
-        "An earlier version named these faults wrongly. Each one has the old message and the message of today.\n",
-        *comparisons(),
-    ]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
