@@ -124,6 +124,8 @@ def test_the_schema_refuses_what_is_not_described() -> None:
 
 def test_the_reward_is_nothing_for_a_failure_and_the_speed_beside_the_vendor_for_what_was_timed() -> None:
     run = timed_run("vector_add")
+    for stage in run.stages:
+        stage.verification.unsupported = {}
     ratios = [judged_runs.speed_ratio(stage) for stage in run.stages]
     assert [v.reward for v in judged_runs.of_run(run)] == ratios and all(ratios)
     (first, *_) = run.stages
@@ -136,6 +138,9 @@ def test_the_reward_is_nothing_for_a_failure_and_the_speed_beside_the_vendor_for
     assert judged_runs.speed_ratio(first) == pytest.approx((0.5 * 2 ** (len(shares) - 1)) ** (1 / len(shares)))
     first.measurements = []
     assert judged_runs.of_run(run)[0].reward == 1 and judged_runs.of_run(run)[0].speed_ratio is None
+    first.verification.unsupported = {"too large": 3 * first.verification.problems}
+    refusing = judged_runs.of_run(run)[0]
+    assert (refusing.refused, refusing.reward) == (0.75, 0.25)
     first.verification.verdict, first.verification.failure = Verdict.MISMATCH, Failure(Verdict.MISMATCH, "n=1", "", "")
     assert judged_runs.of_run(run)[0].reward == 0
 

@@ -21,7 +21,7 @@ from workbench.model.launch import Launch
 from workbench.model.problem import Size, Tier
 from workbench.model.results import Verdict
 from workbench.model.stage import Stage
-from workbench.report.evidence import explain
+from workbench.report.evidence import explain, failed
 
 
 @pytest.fixture
@@ -195,6 +195,7 @@ def test_unsupported_problems_are_counted_with_their_reason_and_replaced(tmp_pat
     result = verify(picky, lambda problem, storage: None)
     assert result.problems == 30
     assert result.unsupported["fp32 is not for me"] > 0
+    assert result.refused == sum(result.unsupported.values()) / (30 + sum(result.unsupported.values()))
     assert "fp32" not in result.covered["dtype"]
 
 
@@ -202,6 +203,9 @@ def test_a_stage_that_takes_nothing_is_unsupported_not_passed(stage):
     result = verify(make_stage(stage.path, lambda p: "never"), lambda problem, storage: None)
     assert result.verdict is Verdict.UNSUPPORTED
     assert result.problems == 0
+    assert failed(result) and "takes none of the problems that were drawn" in result.failure.message
+    newer = dataclasses.replace(make_stage(stage.path, lambda p: "never"), architecture=100)
+    assert not failed(verify(newer, lambda problem, storage: None))  # it is this device that cannot run it
 
 
 def test_a_source_that_does_not_compile_shows_its_line(tmp_path):

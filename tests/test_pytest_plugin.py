@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
+import project as cheats
 import pytest
 
 from workbench import pytest_plugin
@@ -160,3 +161,48 @@ def test_other_projects_are_left_alone(pytester: pytest.Pytester, monkeypatch: p
         """
     )
     _run(pytester).assert_outcomes(passed=1)
+
+
+@pytest.fixture
+def numbers(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project whose stage takes nothing, with tests beside its operation and a conftest beside its stages."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    cheats.write(pytester.path, REFUSING)
+    folder = pytester.path / "numbers_"
+    test = '@pytest.mark.workbench("square:cheat")\ndef test_square(workbench_stage):\n    workbench_stage.verify()\n'
+    (folder / "test_square.py").write_text(f"import pytest\n\n{test}")
+    for name in ("conftest.py", "test_stages.py"):
+        (folder / "stages" / name).write_text("raise RuntimeError('imported by the judge')\n")
+    return pytester
+
+
+REFUSING = """
+@square.stage("cheat", source="good.cu", idea="takes nothing", track="cheat", supports=lambda p: "not today")
+def cheat(p, size):
+    return launch(p)
+"""
+
+
+def test_a_stage_that_takes_nothing_fails_and_nothing_of_stages_is_imported(numbers: pytest.Pytester) -> None:
+    result = _run(numbers, "--workbench-device", "emulator")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["square:cheat: unsupported", "the stage takes none of the problems*: not today"])
+    assert "imported by the judge" not in result.stdout.str() + result.stderr.str()
+
+
+def test_an_operation_that_imports_stages_gets_a_stub_before_its_tests_are_imported(numbers: pytest.Pytester) -> None:
+    (numbers.path / "numbers_/__init__.py").write_text("import numbers_.stages.conftest\n")
+    _run(numbers, "--workbench-device", "emulator").assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize("place", ["numbers_/stages", "numbers_/stages/test_stages.py"])
+def test_tests_among_stages_are_refused(place: str, numbers: pytest.Pytester) -> None:
+    result = _run(numbers, place)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"{place} is of stages" in result.stderr.str()
+
+
+def test_a_folder_of_tests_may_be_called_stages(numbers: pytest.Pytester) -> None:
+    (folder := numbers.mkdir("tests") / "stages").mkdir()
+    (folder / "test_one.py").write_text("def test_one():\n    pass\n")
+    _run(numbers, "tests").assert_outcomes(passed=1)

@@ -28,6 +28,7 @@ from .model.problem import Problem, Tier
 from .model.results import Agreement, Failure, Verdict, Verification
 from .model.stage import Stage
 from .records import environment
+from .report import evidence
 from .sandbox import integrity
 from .toolchain.compiler import CompileError
 
@@ -99,6 +100,8 @@ def verify(
         with environment.few_threads():
             search.run(drawing, _trials(drawing, problem, problems), again, many_times=problems is None)
         result = search.verification(seed, drawing.unsupported)
+        if problem is None and problems is None and result.refused == 1 and not stage.misfit(device.architecture):
+            result.failure = _refusal(stage, device, result)
     except integrity.Tampered as error:
         there, result = list(error.args), Verification(Verdict.TAMPERING, seed)
     finally:
@@ -437,6 +440,13 @@ def unusable(stage: Stage[Any], device: Device, problem: str, error: BadOperatio
     """The failure of an operation whose Python code cannot be used."""
     verdict = Verdict.WEAK_CHECK if isinstance(error, BadBound) else Verdict.OPERATION_ERROR
     return Failure(verdict, problem, str(error), replay_command(stage, device, problem))
+
+
+def _refusal(stage: Stage[Any], device: Device, result: Verification) -> Failure:
+    """The failure of a stage that the device can run, and that takes no problem."""
+    count, why = sum(result.unsupported.values()), evidence.unsupported_reasons(result)
+    message = f"the stage takes none of the problems that were drawn, {count} in number: {why}"
+    return Failure(Verdict.UNSUPPORTED, ANY, message, replay_command(stage, device, ANY))
 
 
 def replay_command(stage: Stage[Any], device: Device, problem: str) -> str:

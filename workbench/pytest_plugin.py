@@ -14,6 +14,7 @@ In a test that takes the fixture `workbench_triton`, launches of Triton kernels 
 from __future__ import annotations
 
 import contextlib
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .triton import Emulation
 
 FIXTURE = "workbench_stage"
+STAGES = "stages"
 MARKER = "workbench"
 TRITON = "workbench_triton"
 SEED = pytest.StashKey[int]()
@@ -44,8 +46,8 @@ class StageUnderTest:
     seed: int
 
     def verify(self, problems: Sequence[Problem] | None = None) -> None:
-        """Verify the stage on random problems, or on these. Fails with the whole evidence, skips where no problem is
-        supported."""
+        """Verify the stage on random problems, or on these. Fails with the whole evidence, also where it refuses all
+        problems; skips where the device cannot run it, or it supports none of these."""
         from .model.results import Verdict
         from .report.evidence import explain, failed
         from .run.verifier import verify
@@ -80,6 +82,43 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line("markers", f"{MARKER}(*specs): the operations or stages that {FIXTURE} stands for")
     config.addinivalue_line("markers", f"{TRITON}(target, ...): arguments of workbench.triton.emulate for {TRITON}")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Folders and modules of a project's stages have no tests: nothing in them is imported here."""
+    return True if STAGES in (collection_path.name, collection_path.stem) and _of_stages(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """In a project with kernels, what would import a module of stages gets a stub from now on. Raises UsageError."""
+    named = [Path(argument.partition("::")[0]) for argument in args if not argument.startswith("-")]
+    for path in (Path.cwd(), early_config.rootpath, *filter(Path.exists, named)):
+        if not (found := _kernels(path.resolve())):
+            continue
+        if _of_stages(path.resolve()):
+            raise pytest.UsageError(f"{path} is of stages, which a process of their own imports: test the operation")
+        from .sandbox import child
+
+        child.install(found[1])
+
+
+def _of_stages(path: Path) -> bool:
+    """Whether a path is a module of stages of a project, or in a folder of those."""
+    folder, kernels = _kernels(path) or (path, [])
+    parts = [part.removesuffix(".py") for part in path.relative_to(folder).parts]
+    packages = {name.partition(".")[0] for name in kernels}
+    return STAGES in parts and not packages.isdisjoint(parts[: parts.index(STAGES) + 1])
+
+
+def _kernels(path: Path) -> tuple[Path, list[str]] | None:
+    """The folder of the project of the workbench that a path is in, and the names of its modules with kernels."""
+    for folder in (path, *path.parents):
+        with contextlib.suppress(OSError, tomllib.TOMLDecodeError, AttributeError):
+            settings = tomllib.loads((folder / "pyproject.toml").read_text(errors="replace"))
+            if (named := settings.get("tool", {}).get("workbench")) is not None:
+                return (folder, list(map(str, kernels))) if (kernels := named.get("kernels")) else None
+    return None
 
 
 @pytest.fixture

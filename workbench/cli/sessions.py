@@ -217,13 +217,13 @@ def finishing(
 
 def summary(run: Run) -> str:
     """How many stages passed and failed, and how many were timed: `3 of 4 stages passed, 1 failed, 3 timed`."""
-    verdicts = [s.verification.verdict for s in run.stages]
+    found = [s.verification for s in run.stages]
     counts = {
-        "failed": sum(failed(s.verification) for s in run.stages),
-        "not supported here": verdicts.count(Verdict.UNSUPPORTED),
+        "failed": sum(map(failed, found)),
+        "not supported here": sum(not failed(v) for v in found if v.verdict is Verdict.UNSUPPORTED),
         "timed": sum(bool(s.measurements) for s in run.stages),
     }
-    parts = [f"{verdicts.count(Verdict.PASS)} of {len(verdicts)} stages passed"]
+    parts = [f"{sum(v.verdict is Verdict.PASS for v in found)} of {len(found)} stages passed"]
     return ", ".join(parts + [f"{count} {what}" for what, count in counts.items() if count])
 
 

@@ -184,6 +184,12 @@ class Verification:
     date: str = ""
     examples: int = 0
 
+    @property
+    def refused(self) -> float:
+        """The share of the problems that were drawn which the stage does not take."""
+        refused = sum(self.unsupported.values())
+        return refused / (refused + self.problems) if refused and not self.failure else 0.0
+
 
 @dataclass
 class Resources:

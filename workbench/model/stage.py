@@ -104,17 +104,23 @@ class Stage(Generic[P]):
         """
         if architecture is None:
             architecture = (self.machine or machine()).architecture
-        if architecture < self.architecture:
-            return f"needs compute capability {self.architecture / 10:.1f}, the device has {architecture / 10:.1f}"
-        if self.specific and architecture > self.architecture:
-            has, needs = architecture / 10, self.architecture / 10
-            return f"uses instructions of compute capability {needs:.1f} alone, the device has {has:.1f}"
+        if misfit := self.misfit(architecture):
+            return misfit
         try:
             with self._planned():
                 return self.accepts(problem) or self.constraint(problem, self.parameters)
         except BaseException:
             with declared(f"supports of {self.spec}"):
                 raise
+
+    def misfit(self, architecture: int) -> str | None:
+        """Why no device of this compute capability, times ten, can run the stage, or None where it can."""
+        has, needs = architecture / 10, self.architecture / 10
+        if has < needs:
+            return f"needs compute capability {needs:.1f}, the device has {has:.1f}"
+        if self.specific and has > needs:
+            return f"uses instructions of compute capability {needs:.1f} alone, the device has {has:.1f}"
+        return None
 
     def beyond_limits(self, problem: P) -> str | None:
         """Why no device can launch the stage for a problem that it supports, or None: a grid that is too large, or

@@ -24,9 +24,10 @@ class Judged:
     what to do. `file` (a path from the working directory) and `line` say where the fault is: the line of the hazard or
     of the compiler's error, otherwise the first kernel of the source. They are empty and 0 if no source is to blame.
     `problem` is the smallest problem that fails, and `replay` the command that solves it again. `findings` is what the
-    emulator found. `problems` counts the solved problems. `speed_ratio` is the geometric mean, over the timed problems,
-    of the vendor's cold median time divided by the stage's. `reward` is 0 unless `code` is `pass`. Then it is
-    `speed_ratio`, or 1 without one.
+    emulator found. `problems` counts the solved problems, and `refused` is the share of the drawn problems that the
+    stage does not take. `speed_ratio` is the geometric mean, over the timed problems, of the vendor's cold median time
+    divided by the stage's. `reward` is 0 unless `code` is `pass`. Then it is `speed_ratio`, or 1 without one, times the
+    share of the problems that are not refused.
     """
 
     spec: str
@@ -41,6 +42,7 @@ class Judged:
     looks_like: str = ""
     findings: list[Hazard] = field(default_factory=list)
     problems: int = 0
+    refused: float = 0.0
     speed_ratio: float | None = None
     reward: float = 0.0
 

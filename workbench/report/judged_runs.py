@@ -28,7 +28,8 @@ def _of_stage(result: StageResult) -> Judged:
     if v.verdict is Verdict.PASS:
         judged.advice = ""
         judged.speed_ratio = speed_ratio(result)
-        judged.reward = 1.0 if judged.speed_ratio is None else judged.speed_ratio
+        judged.refused = round(v.refused, 4)
+        judged.reward = (1.0 if judged.speed_ratio is None else judged.speed_ratio) * (1 - judged.refused)
         return judged
     if failure is None:
         judged.message = unsupported_reasons(v) or "no problem was tried"
