@@ -279,7 +279,7 @@ def test_wrong_usage_ends_with_2_and_says_what_would_be_right(
         ("broken.cu", "__global__ void k() { none; }", "undefined"),
         ("broken.ptx", ".version 8.0\n.entry k() { bogus.f32 %f1; }", "%f1 is not declared"),
         ("new.ptx", ".version 8.0\n.entry k() { bogus.f32; }", "does not know the operation bogus.f32"),
-        ("bytes.ptx", ".version 8.0\n\0", "bytes.ptx holds a zero byte: it is neither CUDA C++ nor PTX"),
+        ("bytes.ptx", ".version 8.0\n\0\n", "bytes.ptx holds a zero byte: it is neither CUDA C++ nor PTX"),
         ("long.ptx", "x" * 1000, f"instead of '{'x' * 60}'"),
     ],
 )

@@ -68,9 +68,20 @@ def test_views_of_one_array_share_its_memory(x):
     assert np.array_equal(x, expected)
 
 
-def test_the_bounds_of_a_view_are_its_own(x):
-    with emulate(), pytest.raises(KernelFault, match=r"x\[100\] is one past the end of x \(100 elements"):
+def test_the_bounds_of_a_view_are_its_own_or_those_of_its_storage(x):
+    """By default what a device does: an element of the storage is read, and a note says that no view has it."""
+    beyond = r"x\[100\] is one past the end of x \(100 elements"
+    with emulate(bounds="view"), pytest.raises(KernelFault, match=beyond):
         small.scale[(1,)](x[100:200], x[300:500], 101, 2.0, BLOCK=128)
+    with emulate(), pytest.raises(KernelFault, match=beyond):
+        small.scale[(1,)](x[900:], np.zeros(101, np.float32), 101, 2.0, BLOCK=128)
+    with emulate() as run:
+        small.scale[(1,)](x[100:200], x[300:500], 101, 2.0, BLOCK=128)
+    (note,) = run.findings
+    assert note.severity == "note" and re.search(beyond, note.message) and x[400] == 400
+    with emulate(bounds="storage") as run:
+        small.scale[(1,)](x[100:200], x[300:500], 101, 3.0, BLOCK=128)
+    assert not run.findings and x[400] == 600
 
 
 def test_arrays_that_must_not_change_do_not(x):
@@ -123,6 +134,76 @@ def test_each_configuration_is_compared_with_the_reference(x):
         small.summed[lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](x, np.ones(1, np.float32), 768)
         small.scale[(1,)](x, x, 10, 2.0, BLOCK=128)
     assert run.ok and len(run.launches) == 4
+
+
+@pytest.mark.parametrize(("asked", "launched"), [("first", 1), (2, 2), ("all", 3), (None, 3)])
+def test_as_many_configurations_are_launched_as_are_asked_for(x, asked, launched):
+    with emulate(configurations=asked) as run:
+        small.summed[lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](x, np.ones(1, np.float32), 768)
+    assert [one.configuration["BLOCK"] for one in run.launches] == [64, 128, 256][:launched]
+
+
+def test_of_an_installed_package_the_first_configuration_is_launched(x, tmp_path, monkeypatch):
+    (tmp_path / "made-1.0.dist-info").mkdir()
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "kernels.py").write_text(KERNELS.joinpath("small_kernels.py").read_text())
+    installed = runpy.run_path(str(tmp_path / "made" / "kernels.py"))
+    with emulate() as run:
+        installed["summed"][lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](x, np.ones(1, np.float32), 768)
+    assert len(run.launches) == 1
+
+
+@pytest.mark.parametrize("listed", [(), ("reset_to_zero",), ("restore_value",)])
+def test_what_a_configuration_leaves_for_the_next_is_named(x, listed):
+    """Sums are added to what the configuration before has left; a largest element stays what it is."""
+    for kernel, leaves in ((small.added, not listed), (small.largest, False)):
+        tuned = triton.autotune(
+            [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], [], **{n: ["out"] for n in listed}
+        )
+        out = np.zeros(1, np.float32)
+        with emulate(raise_on_hazard=False) as run:
+            tuned(kernel)[lambda meta: (triton.cdiv(256, meta["BLOCK"]),)](x, out)
+        assert out[0] == (x[:256].sum() if kernel is small.added else 255) and len(run.launches) == 2
+        found = [finding for finding in run.findings if finding.severity == "error"]
+        assert [finding.source_line.endswith("# reads out") for finding in found] == [True] * leaves
+        assert all("name out in reset_to_zero or in restore_value" in str(finding) for finding in found)
+
+
+def test_a_tuner_with_a_way_of_its_own_launches_all_configurations_on_the_same_values(x):
+    class Tuner(triton.runtime.Autotuner):
+        def run(self, *args, **options):
+            self.nargs = dict(zip(self.arg_names, args, strict=False))
+            times = {config: self._bench(*args, config=config, **options) for config in self.configs}
+            return self.fn.run(*args, **options, **min(times, key=times.get).all_kwargs())
+
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+    out = np.zeros(1, np.float32)
+    with emulate() as run:
+        Tuner(small.added, small.added.arg_names, configs, [], None, None)[lambda meta: (256 // meta["BLOCK"],)](x, out)
+    assert [one.configuration["BLOCK"] for one in run.launches if one.report] == [64, 128, 64]
+    assert out[0] == x[:256].sum()
+
+
+def test_an_empty_grid_runs_nothing(x):
+    with emulate() as run:
+        small.scale[(0,)](x, x, 1000, 2.0, BLOCK=256)
+        small.scale[lambda meta: (3, 0)](x, x, 1000, 2.0, BLOCK=256)
+    assert run.ok and x[1] == 1 and str(run).count("the grid is empty, nothing ran") == 2
+
+
+def test_what_launches_have_stored_is_known_to_those_after_them(x):
+    """A tail that nobody has stored, and that the next kernel reads, is named there; the host may store it, too."""
+    for stored, by_host in ((1000, False), (990, False), (990, True)):
+        between, out = Output(np.zeros_like(x)), np.zeros_like(x)
+        with emulate(raise_on_hazard=False) as run:
+            small.scale[(4,)](x, between, stored, 2.0, BLOCK=256)
+            if by_host:
+                between.array[stored:] = 1
+            small.scale[(4,)](between, out, 1000, 2.0, BLOCK=256)
+        assert [one.ok for one in run.launches] == [True, stored == 1000 or by_host]
+        assert {(f.kind, f.index) for f in run.findings} <= {
+            (FindingKind.UNINITIALISED, index) for index in range(990, 1000)
+        }
 
 
 def test_a_configuration_that_does_not_fit_is_left_out(x):

@@ -88,3 +88,15 @@ def product_and_extremes(a, b, out, sums, largest, M: tl.constexpr, N: tl.conste
     tl.store(out + m[:, None] * N + n[None, :], product)
     tl.store(sums + m, tl.sum(product, 1))
     tl.store(largest + n, tl.max(product, 0))
+
+
+@triton.jit
+def added(x, out, BLOCK: tl.constexpr):
+    part = tl.sum(tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)))
+    tl.atomic_add(out, part)  # reads out
+
+
+@triton.jit
+def largest(x, out, BLOCK: tl.constexpr):
+    part = tl.max(tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)))
+    tl.atomic_max(out, part)

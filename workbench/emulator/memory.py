@@ -335,16 +335,20 @@ class Memory:
         element_size: int = 4,
         shape: Sequence[int] | None = None,
         writable: bool = True,
+        room: tuple[int, int] = (0, 0),
     ) -> Allocation:
-        """Uninitialised memory of ``nbytes`` bytes at an address that is a multiple of ``align``."""
+        """Uninitialised memory of ``nbytes`` bytes at an address that is a multiple of ``align``.
+
+        Nothing else is given addresses that lie less than ``room`` bytes before it or behind it.
+        """
         if nbytes < 0 or align < 1 or align & (align - 1):
             raise ValueError(
                 f"an allocation has a size and an alignment that is a power of two, not {nbytes} and {align}"
             )
-        address = -(-self._next // max(align, 256)) * max(align, 256)
+        address = -(-(self._next + room[0]) // max(align, 256)) * max(align, 256)
         if align < 256:  # no better aligned than asked for, so that a kernel that hopes for more is found
             address += align
-        self._next = address + nbytes + max(_RED_ZONE, nbytes)
+        self._next = address + nbytes + max(_RED_ZONE, nbytes, room[1])
         allocation = Allocation(
             address,
             nbytes,

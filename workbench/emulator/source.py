@@ -118,11 +118,12 @@ def signatures(source: str | PathLike[str], include: Sequence[str | PathLike[str
 def _read(source: str | PathLike[str], entries: Sequence[str]) -> tuple[Path | None, str]:
     """The path, where it is no text, and CUDA C++ or PTX. Raises ``CompileError`` and ``OSError``."""
     if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.search(source)):
-        return None, source.removeprefix("\ufeff")
+        return None, source.removeprefix("\ufeff").rstrip("\0")
     path = Path(source)
     data = path.read_bytes()
-    if b"\0" not in data:
-        return path, data.decode("utf-8-sig", errors="replace")
+    text = data.rstrip(b"\0")  # some compilers end PTX as C ends a text
+    if b"\0" not in text:
+        return path, text.decode("utf-8-sig", errors="replace")
     from .fat_binary import holds_images  # few sources are binary
 
     if holds_images(data):

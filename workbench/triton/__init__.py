@@ -7,7 +7,8 @@ The PTX is Triton's own, for sm_80 to sm_120a. It needs Triton, which the extra 
 """
 
 from ..emulator import Output
-from .emulation import Emulation, TritonUnavailable, emulate
+from .emulation import Emulation, emulate
 from .launching import Launched, LaunchFault, Mismatch
+from .taking_over import TritonUnavailable
 
 __all__ = ["Emulation", "LaunchFault", "Launched", "Mismatch", "Output", "TritonUnavailable", "emulate"]

@@ -1,115 +1,22 @@
-"""Arrays of the host, NumPy's and PyTorch's on the CPU, as Triton and the emulator see them during one launch."""
+"""Arrays of the host on their way to emulated memory, for one launch, and back."""
 
 from __future__ import annotations
 
-import copy
-import ctypes
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..emulator import Allocation, ArgumentError, Memory, Output
+from .host import Array, as_numpy, bounds_of, bytes_at, dtype_of, is_reinterpreted, mapped, owner_of
+from .unwritten import Unwritten
 
-__all__ = ["HostArray", "Placed", "Placement", "as_numpy", "copies", "is_array", "is_descriptor", "mapped", "snapshot"]
-
-Array = np.ndarray[Any, Any]
+__all__ = ["Placed", "Placement"]
 
 _LEAST_ADDRESS, _MOST_ADDRESSES = 1 << 32, 1 << 16
-_OWN_TYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
-
-
-@dataclass(frozen=True, slots=True)
-class _Dtype:
-    """A dtype under the name by which Triton knows it, with what Triton asks of PyTorch's."""
-
-    name: str
-    itemsize: int
-    is_floating_point: bool
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether this is a PyTorch tensor; PyTorch is not imported for that."""
-    return any(t.__module__ == "torch" and t.__name__ == "Tensor" for t in type(value).__mro__)
-
-
-def is_array(value: Any) -> bool:
-    """Whether a kernel gets a pointer for it."""
-    return isinstance(value, np.ndarray | Output | HostArray) or is_tensor(value)
-
-
-def is_descriptor(value: Any) -> bool:
-    """Whether it is Triton's ``TensorDescriptor`` or one made of it."""
-    return any(t.__name__ == "TensorDescriptor" and t.__module__.startswith("triton.") for t in type(value).__mro__)
-
-
-def mapped(value: Any, change: Callable[[Any, str], Any], name: str) -> Any:
-    """An argument with every array in it, in tuples and descriptors too, replaced; ``change`` gets it and its name."""
-    if is_array(value):
-        return change(value, name)
-    if is_descriptor(value):
-        changed = copy.copy(value)  # which does not check again
-        changed.base = change(value.base, name)
-        return changed
-    if isinstance(value, tuple | list):
-        parts = [mapped(part, change, f"{name}[{number}]") for number, part in enumerate(value)]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def as_numpy(value: Any) -> Array:
-    """The memory of an array as NumPy has it. Raises ``ArgumentError`` for memory that is not on the CPU."""
-    if isinstance(value, Output | HostArray):
-        return value.array
-    if isinstance(value, np.ndarray):
-        return value
-    if value.device.type != "cpu":
-        raise ArgumentError(f"a tensor is on {value.device}; kernels that are emulated take tensors on the CPU")
-    if str(value.layout) != "torch.strided":
-        raise ArgumentError(f"a tensor has the layout {value.layout}; a kernel takes dense ones")
-    name = str(value.dtype).removeprefix("torch.")
-    try:
-        dtype = _OWN_TYPES.get(name) or np.dtype(name)
-    except TypeError:
-        raise ArgumentError(f"a tensor has the dtype {name}, which the emulator does not know") from None
-    strides = tuple(step * dtype.itemsize for step in value.stride())
-    storage = value.untyped_storage()
-    if not value.numel() or not storage.nbytes():
-        return np.empty(tuple(value.shape), dtype)
-    memory = _bytes_at(storage.data_ptr(), storage.nbytes())
-    return np.ndarray(tuple(value.shape), dtype, memory, value.data_ptr() - storage.data_ptr(), strides)
-
-
-def _bytes_at(address: int, nbytes: int) -> Array:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-
-
-@dataclass(eq=False, slots=True)
-class HostArray:
-    """A NumPy array that looks to Triton like a tensor, so that a ``TensorDescriptor`` takes it."""
-
-    array: Array
-
-    @property
-    def dtype(self) -> _Dtype:
-        """Its dtype, as Triton names it."""
-        return _dtype_of(self.array)
-
-    def data_ptr(self) -> int:
-        """Where its first element lies on the host."""
-        return int(self.array.ctypes.data)
-
-
-def _dtype_of(array: Array) -> _Dtype:
-    floating = array.dtype.kind == "f" or array.dtype.name in _OWN_TYPES
-    return _Dtype(array.dtype.name, array.itemsize, floating)
 
 
 @dataclass(eq=False, slots=True)
@@ -118,13 +25,13 @@ class Placed:
 
     name: str
     array: Array
-    output: bool
+    given_dtype: Any = None
     address: int = 0
 
     @property
-    def dtype(self) -> _Dtype:
-        """Its dtype, as Triton names it."""
-        return _dtype_of(self.array)
+    def dtype(self) -> Any:
+        """Its dtype, as Triton names it, or the one that it was given by ``triton.reinterpret``."""
+        return self.given_dtype or dtype_of(self.array)
 
     def data_ptr(self) -> int:
         """Where its first element lies in emulated memory."""
@@ -159,28 +66,28 @@ class _Group:
 
     def allocate(self, memory: Memory) -> None:
         first = self.members[0].array
-        offset = self.low - _beginning(first)
+        lowest, highest = bounds_of(owner_of(first))
+        offset = self.low - lowest
+        names = ", ".join(dict.fromkeys(member.name for member in self.members))
         self.allocation = memory.allocate(
             self.high - self.low,
-            ", ".join(dict.fromkeys(member.name for member in self.members)),
+            names if any(bounds_of(m.array)[0] == self.low for m in self.members) else f"the storage of {names}",
             align=min(offset & -offset, 256) if offset else 256,
             element_size=first.itemsize,
             shape=first.shape if self.alike else None,
             writable=self.writable,
+            room=(max(offset, 0), max(highest - self.high, 0)),
         )
 
-    def fill(self, memory: Memory) -> None:
-        """With what the host has; nothing has been stored in arrays that are an ``Output``."""
-        outputs = [member for member in self.members if member.output]
-        if self.allocation is None or self.low == self.high or (outputs and self.alike):
+    def fill(self, memory: Memory, unwritten: Unwritten | None) -> None:
+        """With what the host has stored."""
+        if self.allocation is None or self.low == self.high:
             return
-        memory.write(self.allocation, _bytes_at(self.low, self.high - self.low))
-        if outputs:
-            self.allocation.written = np.ones(self.allocation.nbytes, np.uint8)
-        for member in outputs:
-            stored = self.written(member)
-            assert stored is not None
-            stored[...] = 0
+        stored = unwritten.within(self.low, self.high) if unwritten is not None else None
+        memory.write(self.allocation, bytes_at(self.low, self.high - self.low))
+        if stored is not None:
+            self.allocation.written = stored
+            self.allocation.data[stored == 0] = 0xFF
 
     def written(self, member: Placed) -> Array | None:
         """For each byte of each element of a member whether something is stored there; None: everywhere."""
@@ -189,16 +96,19 @@ class _Group:
         size, start = (*member.array.shape, member.array.itemsize), member.array.ctypes.data - self.low
         return np.ndarray(size, np.uint8, self.allocation.written, start, (*member.array.strides, 1))
 
-    def copy_back(self) -> None:
+    def copy_back(self, unwritten: Unwritten | None) -> None:
         allocation = self.allocation
         if allocation is None or not allocation.nbytes:
             return
-        host = _bytes_at(self.low, allocation.nbytes)
+        host = bytes_at(self.low, allocation.nbytes)
         if allocation.written is None:
             host[:] = allocation.data
         else:
             stored = allocation.written.astype(np.bool_)
             host[stored] = allocation.data[stored]
+        if unwritten is not None:
+            all_of_it = np.ones(allocation.nbytes, np.uint8)
+            unwritten.stored(self.low, all_of_it if allocation.written is None else allocation.written)
 
 
 @dataclass(slots=True)
@@ -209,23 +119,29 @@ class Placement:
     host. Addresses are as well aligned as an array's distance from the beginning of the memory that it is a view of:
     that begins at a multiple of 256 bytes, as memory of a GPU does. Addresses of arrays in 8-byte integers, numbers and
     elements of arrays alike, are those in emulated memory while the kernel runs.
+
+    ``whole``: memory goes from the first to the last byte of the storage that an array is a view of. ``unwritten``:
+    what the host has not stored in; None: nothing.
     """
 
     memory: Memory
+    unwritten: Unwritten | None = None
+    whole: bool = False
     arrays: dict[str, Array] = field(default_factory=dict)
     _placed: list[Placed] = field(default_factory=list)
     _groups: list[_Group] = field(default_factory=list)
 
-    def arguments(self, given: Mapping[str, Any], reachable: Sequence[Any] = ()) -> dict[str, Any]:
+    def arguments(self, given: Mapping[str, Any], reachable: Sequence[Any] = (), filled: bool = True) -> dict[str, Any]:
         """The arguments with a ``Placed`` for every array; kernels may know of ``reachable`` arrays by their addresses.
 
-        Raises ``ArgumentError``.
+        Unless ``filled``, memory holds nothing: of arrays only their types and addresses matter. Raises
+        ``ArgumentError``.
         """
         changed = {name: mapped(value, self._noted, name) for name, value in given.items()}
         numbers = [array for array in self.arrays.values() if _may_hold_addresses(array)]
         for number, value in enumerate((*reachable, *_tensors_at(numbers))):
             mapped(value, self._noted, f"reachable[{number}]")
-        self._place()
+        self._place(filled)
         return {name: self._translated(value) for name, value in changed.items()}
 
     def _noted(self, value: Any, name: str) -> Placed:
@@ -233,11 +149,14 @@ class Placement:
         if array.dtype.hasobject:
             raise ArgumentError(f"{name} holds Python objects; a kernel takes numbers")
         self.arrays[name] = array
-        self._placed.append(Placed(name, array, isinstance(value, Output)))
+        if isinstance(value, Output) and self.unwritten is not None:
+            self.unwritten.note(value)
+        self._placed.append(Placed(name, array, value.dtype if is_reinterpreted(value) else None))
         return self._placed[-1]
 
-    def _place(self) -> None:
-        for low, high, placed in sorted(((*_bounds(p.array), p) for p in self._placed), key=lambda found: found[:2]):
+    def _place(self, filled: bool) -> None:
+        bounds = [(*bounds_of(owner_of(p.array) if self.whole else p.array), p) for p in self._placed]
+        for low, high, placed in sorted(bounds, key=lambda found: found[:2]):
             last = self._groups[-1] if self._groups else None
             if last is not None and low < last.high and high > low:
                 last.high = max(last.high, high)
@@ -248,8 +167,8 @@ class Placement:
             group.allocate(self.memory)
             for placed in group.members:
                 placed.address = group.start + placed.array.ctypes.data - group.low
-        for group in self._groups:
-            group.fill(self.memory)
+        for group in self._groups if filled else ():
+            group.fill(self.memory, self.unwritten)
             self._exchange(group, to_host=False)
 
     def _translated(self, value: Any) -> Any:
@@ -278,15 +197,23 @@ class Placement:
         for group in self._groups:
             self._exchange(group, to_host=True)
             if group.writable:
-                group.copy_back()
+                group.copy_back(self.unwritten)
 
-    def unwritten(self) -> dict[str, Array]:
-        """For each ``Output``, which of its elements no store has reached."""
+    def goes_on(self, address: int) -> bool:
+        """Whether an address in emulated memory, outside of a view, lies inside of the storage that is viewed."""
+        for group in self._groups:
+            low, high = bounds_of(owner_of(group.members[0].array))
+            if low <= address - group.start + group.low < high:
+                return True
+        return False
+
+    def missing(self) -> dict[str, Array]:
+        """For each array that is not stored as a whole, which of its elements no store has reached."""
         found: dict[str, Array] = {}
         for group in self._groups:
             for member in group.members:
                 stored = group.written(member)
-                if member.output and stored is not None and not stored.all():
+                if stored is not None and not stored.all():
                     found[member.name] = np.asarray(~stored.all(axis=-1))
         return found
 
@@ -303,42 +230,3 @@ def _tensors_at(numbers: list[Array]) -> list[Any]:
         return []
     tensors = [found for found in gc.get_objects() if type(found) in (torch.Tensor, torch.nn.Parameter)]
     return [t for t in tensors if t.device.type == "cpu" and t.numel() and t.data_ptr() in wanted]
-
-
-def _bounds(array: Array) -> tuple[int, int]:
-    low, high = np.lib.array_utils.byte_bounds(array)
-    return int(low), int(high) if array.size else int(low)
-
-
-def _beginning(array: Array) -> int:
-    """The address of the memory that an array is a view of."""
-    for owner in _owners(array):
-        array = owner
-    return int(np.lib.array_utils.byte_bounds(array)[0])
-
-
-def _owners(array: Array) -> Iterator[Array]:
-    owner = array.base
-    while isinstance(owner, np.ndarray):
-        yield owner
-        owner = owner.base
-
-
-def copies(given: dict[str, Any]) -> dict[str, Any]:
-    """Arguments with a copy of every array, as NumPy arrays."""
-    return {name: mapped(value, lambda array, _: as_numpy(array).copy(), name) for name, value in given.items()}
-
-
-def snapshot(values: list[Any]) -> list[tuple[Array, Array]]:
-    """Every array among the values, and a copy of it."""
-    found: list[tuple[Array, Array]] = []
-
-    def note(value: Any, _: str) -> Any:
-        array = as_numpy(value)
-        if array.flags.writeable:
-            found.append((array, array.copy()))
-        return value
-
-    for value in values:
-        mapped(value, note, "")
-    return found

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ContextDecorator, ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ContextDecorator, ExitStack
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
-from ..emulator import Finding, LaunchError, Memory
+from ..emulator import Finding, FindingKind, LaunchError, Memory, Report
+from ..emulator.findings import Severity
 from ..emulator.standalone import MOST_FINDINGS
-from ..model.errors import WorkbenchError, WrongUsage
-from .arrays import HostArray, Placement, copies, mapped, snapshot
+from ..model.errors import WrongUsage
+from .arrays import Placement
 from .compare import Reference, differences, expected_of
+from .host import copies, snapshot
 from .launching import Compiled, Launched, LaunchFault, Mismatch, run
-from .target import Driver, Target, target_of
+from .taking_over import taken_over
+from .target import Target, target_of
+from .tuners import restore
+from .unwritten import Unwritten
 
-__all__ = ["Emulation", "TritonUnavailable", "emulate"]
+__all__ = ["Emulation", "emulate"]
 
 _LAUNCH_OPTIONS = ("strict", "suppress", "max_findings", "counters", "max_warp_instructions", "max_seconds")
 _CONTEXTS: list[Emulation] = []
 """Those that have been entered. The last one emulates launches, all of them have the reports."""
-
-
-class TritonUnavailable(WorkbenchError):
-    """Triton is not installed; the message says how to install it."""
 
 
 class Emulation(ContextDecorator):
@@ -42,13 +40,18 @@ class Emulation(ContextDecorator):
     ) -> None:
         self.target = target
         self.launches: list[Launched] = []
+        self.unwritten = Unwritten()
+        self.benched: tuple[Any, int] = (None, 0)
+        self.debug: bool = how["debug"]
         self._reference, self._tolerances, self._how = reference, tolerances, how
         self._stack = ExitStack()
+        self._trials: list[Launched] | None = None
 
     @property
     def ok(self) -> bool:
         """Whether kernels were launched and no launch has a failure or a difference."""
-        return any(one.report is not None for one in self.launches) and all(one.ok for one in self.launches)
+        launched = any(one.report is not None or one.empty for one in self.launches)
+        return launched and all(one.ok for one in self.launches)
 
     @property
     def findings(self) -> list[Finding]:
@@ -63,7 +66,9 @@ class Emulation(ContextDecorator):
         return "\n".join(map(str, self.launches)) or "no Triton kernel was launched"
 
     def __enter__(self) -> Emulation:
-        self._stack.enter_context(_taken_over(self))
+        self._stack.enter_context(taken_over(self))
+        _CONTEXTS.append(self)
+        self._stack.callback(_CONTEXTS.remove, self)
         return self
 
     def __exit__(self, *raised: Any) -> None:
@@ -72,7 +77,32 @@ class Emulation(ContextDecorator):
     def _recreate_cm(self) -> Emulation:
         return Emulation(self.target, self._reference, self._tolerances, **self._how)
 
-    def launch(self, kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
+    def most_configurations(self, of_library: bool) -> int | None:
+        """How many configurations of an autotuner are launched, None for all."""
+        asked = self._how["configurations"]
+        if asked is None:
+            return 1 if of_library else None
+        return {"first": 1, "all": None}.get(asked, asked)
+
+    def last(self) -> Launched | None:
+        """The launch before."""
+        return self.launches[-1] if self.launches else None
+
+    def tried(self, launch: Callable[[], Any]) -> list[Launched]:
+        """Launches for a look at the findings: nothing is raised or kept."""
+        self._trials = []
+        try:
+            launch()
+            return self._trials
+        finally:
+            self._trials = None
+
+    def reported(self, launched: Launched) -> None:
+        """A launch has got another finding: raises what is to be raised."""
+        if launched.failures and self._how["raise_on_hazard"]:
+            raise LaunchFault(launched)
+
+    def launch(self, kernel: Any, grid: Sequence[int], arguments: dict[str, Any]) -> None:
         """Runs a compiled kernel on arguments that are named after its parameters, as often as is asked for."""
         if not 1 <= len(grid) <= 3:
             raise LaunchError(f"a grid has one to three numbers, not {len(grid)}")
@@ -80,19 +110,29 @@ class Emulation(ContextDecorator):
         change = self._how["change_ptx"]
         compiled = Compiled.of(kernel, change(kernel.asm["ptx"]) if change is not None else None)
         launched = Launched(
-            getattr(kernel.src.fn, "__name__", kernel.metadata.name),
+            getattr(getattr(kernel.src, "fn", None), "__name__", kernel.metadata.name),
             (x, y, z),
             self.target.name,
             compiled.configuration(arguments),
             compiled.ptx,
+            gluon=bool(getattr(getattr(kernel.src, "fn", None), "is_gluon", bool)()),
         )
+        if self._trials is not None:
+            self._trials.append(launched)
+            launched.report, _ = self._executed(launched, compiled, arguments, self._how["seed"])
+            return
         for context in _CONTEXTS:  # this one, and those around it
             context.launches.append(launched)
+        if launched.empty:
+            return
         reference = self._reference_of(launched.kernel)
         expected = expected_of(reference, launched.kernel, copies(arguments)) if reference is not None else {}
         before = snapshot([*arguments.values()]) if self._how["orders"] > 1 else []
+        known = self.unwritten.saved()
         for order in range(self._how["orders"]):
-            _restore(before)
+            if order:
+                restore(before)
+                self.unwritten.restore(known)
             self._run(launched, compiled, arguments, expected, self._how["seed"] + order)
             if not launched.ok:
                 break
@@ -105,200 +145,46 @@ class Emulation(ContextDecorator):
         expected: Mapping[str, np.ndarray[Any, Any]],
         seed: int,
     ) -> None:
-        placement = Placement(Memory())
-        placed = placement.arguments(arguments, self._how["reachable"])
-        options = {name: self._how[name] for name in _LAUNCH_OPTIONS}
         try:
-            launched.report = run(compiled, launched.grid, placed, placement, self.target, seed=seed, **options)
+            launched.report, placement = self._executed(launched, compiled, arguments, seed)
         except LaunchError as error:
             launched.refused = str(error)
             raise
-        if launched.failures:
-            if self._how["raise_on_hazard"]:
-                raise LaunchFault(launched)
-            return
-        launched.differences = differences(placement.arrays, expected, placement.unwritten(), *self._tolerances)
+        if not launched.failures:
+            launched.differences = differences(placement.arrays, expected, placement.missing(), *self._tolerances)
+        self.reported(launched)
         if launched.differences and self._how["raise_on_hazard"]:
             raise Mismatch(launched)
+
+    def _executed(
+        self, launched: Launched, compiled: Compiled, arguments: dict[str, Any], seed: int
+    ) -> tuple[Report, Placement]:
+        """Runs a launch; where it goes beyond views and stays in their storage, again, as a device does it."""
+        options = {name: self._how[name] for name in _LAUNCH_OPTIONS}
+
+        def execute(whole: bool) -> tuple[Report, Placement]:
+            placement = Placement(Memory(), self.unwritten, whole)
+            placed = placement.arguments(arguments, self._how["reachable"])
+            return run(compiled, launched.grid, placed, placement, self.target, seed=seed, **options), placement
+
+        report, placement = execute(self._how["bounds"] == "storage")
+        if self._how["bounds"] is None:
+            beyond = [
+                finding
+                for finding in report.findings
+                if finding.kind == FindingKind.OUT_OF_BOUNDS
+                and finding.address is not None
+                and placement.goes_on(finding.address)
+            ]
+            if beyond:
+                report, placement = execute(True)
+                report.findings += [_beyond_its_view(finding) for finding in beyond]
+        placement.copy_back()
+        return report, placement
 
     def _reference_of(self, kernel: str) -> Reference | None:
         found = self._reference.get(kernel) if isinstance(self._reference, Mapping) else self._reference
         return found
-
-    def from_source(self, original: Callable[..., Any], function: Any, args: Any, grid: Any, options: Any) -> Any:
-        """``kernel[grid](...)``: compiles for the arguments as Triton does, and launches."""
-        named = inspect_arguments(function, args, options)
-        placed = Placement(Memory()).arguments(named)
-        given = [_by_name(placed, function, number) for number in range(len(args))]
-        more = {name: placed.get(name, value) for name, value in options.items()}
-        if self._how["debug"]:
-            more.setdefault("debug", True)
-        with _kept_by_file(function):
-            kernel = original(function, *given, grid=grid, warmup=True, **more)
-        self.launch(kernel, grid(named) if callable(grid) else _sequence(grid), named)
-        return kernel
-
-    def of_every_configuration(self, tuner: Any, args: Any, options: dict[str, Any]) -> Any:
-        """An autotuner: launches each of its configurations on the same values of the arrays."""
-        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-        try:
-            chosen = tuner.prune_configs(options) if len(tuner.configs) > 1 else tuner.configs
-            before, refused, kernel = snapshot([*args, *options.values()]), [], None
-            for config in chosen:
-                _restore(before)
-                full = {**tuner.nargs, **options, **config.all_kwargs()}
-                try:
-                    with _hooks(tuner, config, full):
-                        kernel = tuner.fn.run(*args, **{**options, **config.all_kwargs()})
-                except _not_launched() as error:
-                    refused.append(error)
-                    if len(refused) == len(chosen):
-                        raise
-                    continue
-                tuner.best_config = config
-            return kernel
-        finally:
-            tuner.nargs = None
-
-
-def inspect_arguments(function: Any, args: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by the names of the kernel's parameters, with defaults. Raises TypeError like a call."""
-    named = {name: value for name, value in options.items() if name in function.signature.parameters}
-    bound = function.signature.bind(*args, **named)
-    bound.apply_defaults()
-    return {name: mapped(value, lambda array, _: array, name) for name, value in bound.arguments.items()}
-
-
-def _by_name(placed: Mapping[str, Any], function: Any, number: int) -> Any:
-    names = list(function.signature.parameters)
-    last = function.signature.parameters[names[-1]]
-    if last.kind is last.VAR_POSITIONAL and number >= len(names) - 1:
-        return placed[names[-1]][number - len(names) + 1]
-    return placed[names[number]]
-
-
-def _sequence(grid: Any) -> tuple[int, ...]:
-    if isinstance(grid, int):
-        raise LaunchError(f"a grid is a tuple or a function that returns one: write ({grid},)")
-    return tuple(grid)
-
-
-def _restore(before: list[tuple[Any, Any]]) -> None:
-    for array, values in before:
-        array[...] = values
-
-
-@contextmanager
-def _hooks(tuner: Any, config: Any, full: dict[str, Any]) -> Iterator[None]:
-    """Around a launch: what the user has declared; what Triton adds by itself works on arrays of NumPy, too."""
-    if config.pre_hook is not None:
-        config.pre_hook(full)
-    if tuner.user_defined_pre_hook:
-        tuner.pre_hook(full)
-    else:
-        for array, _ in snapshot([full[name] for name in tuner.reset_to_zero if full.get(name) is not None]):
-            array[...] = 0
-    try:
-        yield
-    except Exception as error:
-        if tuner.user_defined_post_hook:
-            tuner.post_hook(full, exception=error)
-        raise
-    if tuner.user_defined_post_hook:
-        tuner.post_hook(full, exception=None)
-
-
-@contextmanager
-def _kept_by_file(function: Any) -> Iterator[None]:
-    """Triton's cache knows kernels by their text: the same text in another file has other lines in its PTX."""
-    from triton import knobs
-
-    file = hashlib.sha256(function.fn.__code__.co_filename.encode()).hexdigest()[:16]
-    with knobs.cache.scope():
-        knobs.cache.dir = str(Path(knobs.cache.dir) / "by_file" / file)
-        yield
-
-
-def _not_launched() -> tuple[type[Exception], ...]:
-    """What a configuration may be refused with, as Triton's autotuner takes it."""
-    from triton.compiler.errors import CompileTimeAssertionFailure
-    from triton.runtime import errors
-
-    return (LaunchError, CompileTimeAssertionFailure, errors.OutOfResources, getattr(errors, "PTXASError", LaunchError))
-
-
-@contextmanager
-def _taken_over(emulation: Emulation) -> Iterator[None]:
-    """Triton with the driver of the emulation, and with launches that it gets."""
-    try:
-        import triton
-        from triton.compiler import CompiledKernel
-        from triton.runtime.autotuner import Autotuner
-        from triton.runtime.jit import JITFunction
-    except ImportError as error:
-        raise TritonUnavailable(
-            f"Triton cannot be imported ({error}); install it with: pip install 'kernel-workbench[triton]'"
-        ) from None
-    if os.environ.get("TRITON_INTERPRET", "0") not in ("", "0"):
-        raise WrongUsage("TRITON_INTERPRET is set: kernels would run in Triton's interpreter; unset it")
-    original, held = JITFunction.run, vars(triton.runtime.driver)
-    previous = held.get("_active", held.get("active"))  # before Triton 3.6 the driver itself, made when it is used
-
-    def run_function(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        if warmup:
-            return original(self, *args, grid=grid, warmup=warmup, **options)
-        return emulation.from_source(original, self, args, grid, options)
-
-    def run_tuner(self: Any, *args: Any, **options: Any) -> Any:
-        return emulation.of_every_configuration(self, args, options)
-
-    def of_compiled(self: Any, grid: Any) -> Callable[..., None]:
-        def launch(*args: Any, **_: Any) -> None:
-            emulation.launch(self, _sequence(grid), dict(zip(self.src.signature, args, strict=False)))
-
-        return launch
-
-    with ExitStack() as stack:
-        _CONTEXTS.append(emulation)
-        stack.callback(_CONTEXTS.remove, emulation)
-        triton.runtime.driver.set_active(Driver(emulation.target))
-        stack.callback(triton.runtime.driver.set_active, previous)
-        for owner, name, new in (
-            (JITFunction, "run", run_function),
-            (Autotuner, "run", run_tuner),
-            (CompiledKernel, "__getitem__", of_compiled),
-            *_descriptors(),
-        ):
-            stack.callback(setattr, owner, name, owner.__dict__[name])
-            setattr(owner, name, new)
-        yield
-
-
-def _descriptors() -> list[tuple[type, str, Any]]:
-    """Tensor descriptors that take arrays of NumPy."""
-    try:
-        from triton.tools.tensor_descriptor import TensorDescriptor
-    except ImportError:  # an older Triton has none
-        return []
-    check, of_tensor = TensorDescriptor.__post_init__, TensorDescriptor.from_tensor
-
-    @functools.wraps(check)
-    def post_init(self: Any) -> None:
-        if isinstance(self.base, np.ndarray):
-            self.base = HostArray(self.base)
-        check(self)
-
-    @functools.wraps(of_tensor)
-    def from_tensor(tensor: Any, block_shape: list[int], *args: Any, **options: Any) -> Any:
-        if not isinstance(tensor, np.ndarray):
-            return of_tensor(tensor, block_shape, *args, **options)
-        strides = [step // tensor.itemsize for step in tensor.strides]
-        return TensorDescriptor(tensor, list(tensor.shape), strides, block_shape, *args, **options)
-
-    return [
-        (TensorDescriptor, "__post_init__", post_init),
-        (TensorDescriptor, "from_tensor", staticmethod(from_tensor)),
-    ]
 
 
 def emulate(
@@ -319,15 +205,23 @@ def emulate(
     change_ptx: Callable[[str], str] | None = None,
     max_warp_instructions: int | None = 100_000_000,
     max_seconds: float | None = None,
+    configurations: Literal["first", "all"] | int | None = None,
+    bounds: Literal["view", "storage"] | None = None,
 ) -> Emulation:
     """A context, or a decorator of a function, in which Triton's launches run in the emulator. No GPU is needed.
 
     ``kernel[grid](...)`` compiles as ever, for ``target``: ``sm_80``, ``sm_86``, ``sm_89``, ``sm_90a``,
     ``sm_100a``, ``sm_103a`` or ``sm_120a``. The PTX is executed on the arguments, NumPy arrays and PyTorch tensors
-    on the CPU, in place. ``Output(array)`` as an argument is an array that holds nothing yet. Every configuration
-    of an autotuner is launched, each on the same values; arrays then hold what the last one left. ``reachable``
-    lists arrays that kernels find by addresses in memory, such as the matrices of a grouped product; PyTorch's
-    tensors are found without.
+    on the CPU, in place. ``Output(array)`` as an argument is an array that holds nothing yet; what launches store in
+    it is known to those after them. ``reachable`` lists arrays that kernels find by addresses in memory, such as the
+    matrices of a grouped product; PyTorch's tensors are found without.
+
+    ``configurations`` says how many of an autotuner's are launched, each on the same values: ``"all"``, the
+    ``"first"`` that fits, or a number; None stands for the first in installed packages, and for all elsewhere. Arrays
+    then hold what the last one left. An array that one configuration leaves changed for the next, and that neither
+    ``reset_to_zero`` nor ``restore_value`` has, is named. ``bounds``: with ``"view"`` an access beyond a view is an
+    error, with ``"storage"`` one beyond the memory that it is a view of; None: as a device does, which is the latter,
+    and a note of the former.
 
     ``reference`` gets a kernel's arguments by name, as they were before a launch, and returns a dictionary of what
     arrays hold after it, or is a dictionary of such functions by kernel. Elements may differ by ``atol + rtol * |x|``;
@@ -345,6 +239,8 @@ def emulate(
     Raises ``WrongUsage`` for a target that is not emulated, when it is entered ``TritonUnavailable``; a launch raises
     what Triton's compiler raises, and ``ArgumentError``, ``LaunchError`` and ``UnsupportedInstruction``.
     """
+    _require("configurations", configurations, ("first", "all"), "a number from 1 on", number=True)
+    _require("bounds", bounds, ("view", "storage"), "None for what a device does")
     how = {
         "reachable": reachable,
         "raise_on_hazard": raise_on_hazard,
@@ -358,5 +254,22 @@ def emulate(
         "change_ptx": change_ptx,
         "max_warp_instructions": max_warp_instructions,
         "max_seconds": max_seconds,
+        "configurations": configurations,
+        "bounds": bounds,
     }
     return Emulation(target_of(target), reference, (rtol, atol), **how)
+
+
+def _beyond_its_view(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        severity=Severity.NOTE,
+        message=f"{finding.message}; the storage that it is a view of goes on, so that a device does it",
+        advice='emulate(bounds="view") takes it for an error',
+    )
+
+
+def _require(name: str, given: Any, known: tuple[str, ...], other: str, number: bool = False) -> None:
+    if given is None or given in known or (number and type(given) is int and given >= 1):
+        return
+    raise WrongUsage(f"{name}={given!r} is none of {', '.join(map(repr, known))}, or {other}")

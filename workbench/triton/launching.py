@@ -24,6 +24,7 @@ from ..emulator import (
     TensorMap,
     execute,
 )
+from ..emulator.findings import Severity
 from ..emulator.memory import ELEMENT_TYPES
 from .arrays import Placed, Placement
 from .target import Target, registers_of_cubin
@@ -43,7 +44,8 @@ class Launched:
     ``grid``: programs along x, y and z; ``configuration``: constexpr parameters and options such as ``num_warps``;
     ``ptx``: what was executed; ``report``: what the emulator found, with ``findings``, counts and what the kernel
     printed, None where the launch was refused, for the reason ``refused``; ``differences``: a sentence for each array
-    that is not as the reference has it.
+    that is not as the reference has it; ``gluon``: whether it is a kernel of Gluon. ``str`` leaves out what is strict
+    and Triton's own doing, unless strict rules were asked for.
     """
 
     kernel: str
@@ -54,11 +56,17 @@ class Launched:
     report: Report | None = None
     refused: str = ""
     differences: list[str] = field(default_factory=list)
+    gluon: bool = False
 
     @property
     def ok(self) -> bool:
         """Whether the launch has no failure and no difference. A refused launch has neither."""
         return not self.failures and not self.differences
+
+    @property
+    def empty(self) -> bool:
+        """Whether its grid has no program, so that nothing ran, as with Triton."""
+        return 0 in self.grid
 
     @property
     def findings(self) -> list[Finding]:
@@ -82,6 +90,14 @@ class Launched:
         chosen = [f"{name}={_named(value)}" for name, value in self.configuration.items()]
         return f"{self.kernel}[{grid}] {', '.join([*chosen, self.target])}"
 
+    def _is_tritons(self, finding: Finding) -> bool:
+        """Whether a finding is no failure, and about what Triton's compiler does by itself.
+
+        Its language knows neither shared memory nor barriers nor the memory of tensor cores; Gluon's does.
+        """
+        of_memory = finding.space not in ("global", "none", "") or finding.cause.startswith(("mbarrier_", "tensor_"))
+        return finding.severity is Severity.STRICT and of_memory and not self.gluon
+
     def as_dict(self) -> dict[str, Any]:
         """The launch in types that JSON has."""
         return {
@@ -96,9 +112,12 @@ class Launched:
         }
 
     def __str__(self) -> str:
+        if self.empty:
+            return f"{self.title}: the grid is empty, nothing ran"
         if self.report is None:
             return f"{self.title}: not launched: {self.refused}"
-        text = str(replace(self.report, kernel=self.title))
+        told = [finding for finding in self.findings if self.report.strict or not self._is_tritons(finding)]
+        text = str(replace(self.report, kernel=self.title, findings=told))
         if self.differences and self.report.ok:
             text = text.replace(": no hazard found", ": no hazard found, but the result is wrong")
         return "\n".join([*self.differences, text])
@@ -200,7 +219,7 @@ def run(
     target: Target,
     **options: Any,
 ) -> Report:
-    """Executes a kernel with arguments whose arrays are placed; what it stored is copied back.
+    """Executes a kernel with arguments whose arrays are placed; what it stored stays there.
 
     ``options`` are those of ``emulator.execute``. Raises ``ArgumentError`` and ``LaunchError``.
     """
@@ -227,7 +246,6 @@ def run(
         if hazard.statistics is None:
             raise
         statistics = hazard.statistics
-    placement.copy_back()
     findings = [in_python(finding) for finding in statistics.findings]
     return Report(entry.name, findings, statistics, placement.arrays, bool(options.get("strict")))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -45,8 +46,9 @@ class Driver:
     Its device has a name of its own: what Triton keeps of a GPU's kernels stays apart.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, benchmarked: Callable[..., Any]) -> None:
         self.target = target
+        self.get_benchmarker = lambda: benchmarked
         self.device = f"emulated {target.name}"
         self.utils = Utilities(target)
         self.launcher_cls = _no_launcher
@@ -82,7 +84,7 @@ class Driver:
         """Triton times kernels through it."""
         raise WrongUsage("nothing is timed in the emulator: call the kernel, not a benchmark of it")
 
-    get_benchmarker = get_empty_cache_for_benchmark = clear_cache = get_device_interface
+    get_empty_cache_for_benchmark = clear_cache = get_device_interface
 
     def map_python_to_cpp_type(self, type_name: str) -> str:
         """The C type of an argument of a Triton type."""

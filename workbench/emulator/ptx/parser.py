@@ -481,7 +481,7 @@ def parse(text: str, source_name: str | None = None, *, bodies: bool = True) -> 
     """
     if digits := re.search(r"\d{1000}", text):
         raise PtxSyntaxError("a number has a thousand digits", text.count("\n", 0, digits.start()) + 1)
-    module = _Parser(text, source_name).module()
+    module = _Parser(text.rstrip("\0"), source_name).module()  # some compilers end it as C does
     if bodies:
         for function in module.functions.values():
             module.read(function)
