@@ -19,9 +19,17 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
-from workbench.kernels.conv2d.estimate import TILES, TILES_OF_ONE, fitted_to_shares
+from workbench.kernels.conv2d.estimate import (
+    THREADS,
+    TILES,
+    TILES_OF_ONE,
+    fitted_to_shares,
+    no_eights,
+    no_k_tiles,
+    pad_channels,
+    padded,
+)
 from workbench.kernels.conv2d.operation import sizes
-from workbench.kernels.conv2d.padding import THREADS, no_eights, no_k_tiles, pad_channels, padded
 from workbench.kernels.conv2d.problem import SHAPES, touched
 from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16

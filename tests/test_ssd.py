@@ -18,7 +18,7 @@ from workbench.harness import Case
 from workbench.judge.launches import broken_invariant
 from workbench.judge.soundness import telling
 from workbench.kernels.ssd import SSD, Decays, SsdProblem
-from workbench.kernels.ssd.mma import segments
+from workbench.kernels.ssd.stages import segments
 from workbench.model.dtypes import BF16
 from workbench.ops.choice import choose
 

@@ -1,4 +1,4 @@
-"""Answers of kernels that get lengths wrong, which have to be rejected; and those of broken kernels of attention."""
+"""Wrong answers and invariants of attention_varlen."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from ... import reference
 from ...model.arrays import Arrays
+from ...model.dtypes import dtype_of
+from ...model.problem import Invariant
 from ..attention import controls as forward
 from ..attention.controls import KEY_TILE, Solver, Values
 from ..shared import noticeable
@@ -138,3 +140,154 @@ def _top_left(parts: list[Part]) -> list[Part]:
             (slice(rows.start + both, rows.stop), keys, False),
         ]
     return found
+
+
+# ----------------------------------------------------------------------------------------------------------- invariants
+
+
+class Packed(Protocol):
+    """What is asked of a problem."""
+
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def keys(self) -> int: ...
+    def offsets(self) -> tuple[Values, Values]: ...
+    def parts(self, inputs: Arrays) -> list[Part]: ...
+
+
+def invariants(p: Packed) -> tuple[Invariant, ...]:
+    """Those of attention, and where there are several sequences one of three that are about them, as each takes another
+    launch: which one depends on the seed."""
+    of_sequences = (_neighbours, _order_of_sequences, _others)
+    found = (_sums(p), _causality(p) if p.causal else _order(p))
+    return found if p.batch == 1 else (*found, of_sequences[p.seed % len(of_sequences)](p))
+
+
+def _parts(p: Packed) -> list[Part]:
+    offsets_q, offsets_k = p.offsets()
+    return p.parts({"offsets_q": offsets_q, "offsets_k": offsets_k})
+
+
+def _same(first: Arrays, other: Arrays, rows: Any) -> bool:
+    """Whether answers are the same of these rows."""
+    return np.array_equal(first["o"][rows], other["o"][rows]) and np.array_equal(
+        first["lse"][:, rows], other["lse"][:, rows]
+    )
+
+
+def _near(first: Arrays, other: Arrays, bound: Arrays, rows: Any = slice(None)) -> bool:
+    """Whether answers are within rounding of each other."""
+    finite = np.isfinite(first["lse"][:, rows])
+    if not np.array_equal(finite, np.isfinite(other["lse"][:, rows])):
+        return False
+    away = np.subtract(first["lse"][:, rows], other["lse"][:, rows], where=finite, out=np.zeros(finite.shape))
+    near = np.abs(first["o"] - other["o"])[rows] <= 2 * bound["o"][rows]
+    return bool((np.abs(away) <= 2 * bound["lse"][:, rows]).all() and near.all())
+
+
+def _sums(p: Packed) -> Invariant:
+    dtype = dtype_of(p.dtype)
+
+    def ones(inputs: Arrays) -> Arrays:
+        return {**inputs, "v": np.ones_like(inputs["v"])}
+
+    def holds(first: Arrays, of_ones: Arrays, bound: Arrays) -> bool:
+        # weights are rounded, the result once more; of fp16 the small ones lose bits
+        allowed = 3 * dtype.unit_roundoff + p.keys * dtype.smallest
+        sees = np.isfinite(first["lse"]).T[..., None]
+        return bool((np.abs(of_ones["o"] - sees) <= allowed).all())
+
+    return Invariant("weights sum to 1", holds, ones)
+
+
+def _causality(p: Packed) -> Invariant:
+    """Of every sequence the last row alone sees the last key."""
+    parts = _parts(p)
+    last_keys = [keys.stop - 1 for _, keys, _ in parts if keys.stop > keys.start]
+    last_rows = [rows.stop - 1 for rows, _, _ in parts if rows.stop > rows.start]
+
+    def later_changed(inputs: Arrays) -> Arrays:
+        k, v = inputs["k"].copy(), inputs["v"].copy()
+        k[last_keys], v[last_keys] = 3, 7
+        return {**inputs, "k": k, "v": v}
+
+    def holds(first: Arrays, other: Arrays, bound: Arrays) -> bool:
+        return _same(first, other, np.setdiff1d(np.arange(len(first["o"])), last_rows))
+
+    return Invariant("a changed later key changes nothing", holds, later_changed)
+
+
+def _order(p: Packed) -> Invariant:
+    parts = _parts(p)
+
+    def reversed_keys(inputs: Arrays) -> Arrays:
+        order = np.concatenate([np.arange(keys.start, keys.stop)[::-1] for _, keys, _ in parts])
+        return {**inputs, "k": inputs["k"][order], "v": inputs["v"][order]}
+
+    return Invariant("any order of keys", _near, reversed_keys)
+
+
+def _neighbours(p: Packed) -> Invariant:
+    """Every other sequence becomes NaN: nothing of it may reach those between."""
+    parts = _parts(p)
+
+    def changed(inputs: Arrays) -> Arrays:
+        found = {name: inputs[name].copy() for name in ("q", "k", "v")}
+        for rows, keys, _ in parts[1::2]:
+            found["q"][rows], found["k"][keys], found["v"][keys] = np.nan, np.nan, np.nan
+        return {**inputs, **found}
+
+    def holds(first: Arrays, other: Arrays, bound: Arrays) -> bool:
+        return all(_same(first, other, rows) for rows, _, _ in parts[::2])
+
+    return Invariant("a changed neighbour changes nothing", holds, changed)
+
+
+def _offsets(lengths: list[int]) -> Values:
+    return np.cumsum([0, *lengths], dtype=np.int32)
+
+
+def _order_of_sequences(p: Packed) -> Invariant:
+    parts = _parts(p)
+    rows = np.concatenate([np.arange(rows.start, rows.stop) for rows, _, _ in parts[::-1]])
+    keys = np.concatenate([np.arange(keys.start, keys.stop) for _, keys, _ in parts[::-1]])
+
+    def backwards(inputs: Arrays) -> Arrays:
+        lengths = {n: np.diff(inputs[n])[::-1].tolist() for n in ("offsets_q", "offsets_k")}
+        moved = {"q": inputs["q"][rows], "k": inputs["k"][keys], "v": inputs["v"][keys]}
+        return {**inputs, **moved, **{n: _offsets(of) for n, of in lengths.items()}}
+
+    def holds(first: Arrays, other: Arrays, bound: Arrays) -> bool:
+        back = np.argsort(rows)
+        return _near(first, {"o": other["o"][back], "lse": other["lse"][:, back]}, bound)
+
+    return Invariant("any order of sequences", holds, backwards)
+
+
+def _others(p: Packed) -> Invariant:
+    """Those before and behind a sequence are put together: it is the same at another place of the batch."""
+    parts = _parts(p)
+    chosen = p.seed // 3 % p.batch
+    rows, keys, _ = parts[chosen]
+
+    def together(inputs: Arrays) -> Arrays:
+        found = {}
+        for name, at in (("offsets_q", rows), ("offsets_k", keys)):
+            offsets = np.zeros_like(inputs[name])
+            place = min(1, chosen)
+            offsets[place], offsets[place + 1 :] = at.start, at.stop
+            offsets[-1] = inputs[name][-1] if chosen < p.batch - 1 else at.stop
+            found[name] = offsets
+        return {**inputs, **found}
+
+    def holds(first: Arrays, other: Arrays, bound: Arrays) -> bool:
+        return _near(first, other, bound, rows)
+
+    return Invariant("a sequence is the same among others", holds, together)

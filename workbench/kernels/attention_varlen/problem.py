@@ -18,8 +18,7 @@ from ...model.problem import Cost, Invariant, Size, Tier, draw_values, extents
 from ..attention.controls import Solver, Values
 from ..attention.problem import DIMS, KEY_TILES, AttentionProblem, GroupedHeads, Kind, Layout, of_kind
 from ..shared import group_sizes
-from .controls import Part, controls
-from .invariants import invariants
+from .controls import Part, controls, invariants
 
 
 class Lengths(StrEnum):

@@ -11,9 +11,18 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.machine import machine
-from .estimate import BLOCK_K, TILES_OF_COPIES, copied_elements, fitted_to_copies, k_tiles_of_copies
+from .estimate import (
+    BLOCK_K,
+    TILES_OF_COPIES,
+    copied_elements,
+    fitted_to_copies,
+    k_tiles_of_copies,
+    no_eights,
+    pad_channels,
+    padded,
+    padding_sizes,
+)
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
-from .padding import no_eights, pad_channels, padded, padding_sizes
 from .problem import Activation, Conv2dProblem
 
 ORIGIN_BYTES = 16

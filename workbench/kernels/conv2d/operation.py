@@ -26,11 +26,12 @@ from .estimate import (
     flexible_cycles,
     im2col_cycles,
     k_tiles_of_taps,
+    no_eights,
+    padded,
     padding_cycles,
     shared_cycles,
     tile_cycles,
 )
-from .padding import no_eights, padded
 from .problem import SUITE, Activation, Conv2dProblem, Layout, problems
 
 FEW = 4

@@ -25,10 +25,13 @@ from .estimate import (
     fitted_to_shares,
     k_tiles_of_taps,
     multiplied,
+    no_k_tiles,
+    pad_channels,
+    padded,
+    padding_sizes,
 )
 from .mma import eights, half_only
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
-from .padding import no_k_tiles, pad_channels, padded, padding_sizes
 from .problem import Activation, Conv2dProblem
 
 CORNER, OFFSET, STEP = 128, 255, 8

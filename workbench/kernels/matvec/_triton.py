@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 
 from ...model.launch import ceil_div
-from .problem import MatvecProblem
 
 
 @triton.jit
@@ -38,7 +37,7 @@ def matvec(
     tl.store(c + row, tl.sum(sums, 1).to(c.dtype.element_ty), mask=row < n)
 
 
-def work(p: MatvecProblem, a: Any, B: Any, c: Any, multiprocessors: int) -> Callable[[], object]:
+def work(p: Any, a: Any, B: Any, c: Any, multiprocessors: int) -> Callable[[], object]:
     """A function that launches the kernel on PyTorch's current stream."""
     rows = 4 if p.n >= 32 * multiprocessors else 1  # a row a program where rows are few
     grid = (ceil_div(p.n, rows),)

@@ -1,4 +1,4 @@
-"""Stages of attention_varlen by TMA and wgmma, which reads queries, keys and values from shared memory."""
+"""Stages of attention_varlen: on CUDA cores, by mma.sync, and by TMA and wgmma."""
 
 from __future__ import annotations
 
@@ -13,9 +13,59 @@ from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.machine import machine
 from ...model.tensor_map import TensorMap
 from ..attention.problem import padded_dim, whole_chunks
+from ..attention.stages import constraint, shared_bytes
 from ..attention.wgmma import FITTED, in_rounds
 from .operation import ATTENTION_VARLEN, EDGE_CASES, counts, row_tiles, strides
 from .problem import AttentionVarlenProblem, Lengths, tensor_maps
+
+
+@ATTENTION_VARLEN.stage(
+    "naive",
+    track="simt",
+    idea="one warp per row: it finds its sequence in the offsets, and then works as in attention",
+    parameters={"WARPS": 4},
+    space={"WARPS": (1, 2, 4, 8)},
+    edge_cases=EDGE_CASES,
+    alignment=2,
+)
+def naive(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Launch:
+    scalars = (*strides(p, "q", "k", "o"), *counts(p), np.int32(p.causal), np.float32(p.factor))
+    return Launch(
+        "attention_varlen_naive",
+        (ceil_div(p.heads * p.rows, size["WARPS"]), 1, 1),
+        (32 * size["WARPS"], 1, 1),
+        ("q", "k", "v", "offsets_q", "offsets_k", "o", "lse", *scalars),
+    )
+
+
+# ------------------------------------------------------------------- by mma.sync, whose operands pass through registers
+
+
+@ATTENTION_VARLEN.stage(
+    "tensor_core",
+    track="mma",
+    idea="tensor cores (mma.sync): a block finds its tile in the offsets; what lies behind an end is zero",
+    parameters={"WARPS": 4, "BLOCK_N": 64},
+    space={"WARPS": (4, 8), "BLOCK_N": (32, 64, 128)},
+    constraint=constraint,
+    sizes=lambda p, size: {"DIM": padded_dim(p)},
+    edge_cases=EDGE_CASES,
+    architecture=80,
+)
+def tensor_core(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Launch:
+    aligned = tensor_maps(p) is None  # of the same 16 bytes
+    scalars = (*strides(p, "q", "k", "o"), *counts(p), np.int32(p.causal), np.float32(p.factor), np.int32(aligned))
+    return Launch(
+        "attention_varlen_tensor_core",
+        (row_tiles(p, 16 * size["WARPS"]) * p.heads, 1, 1),
+        (32 * size["WARPS"], 1, 1),
+        ("q", "k", "v", "offsets_q", "offsets_k", "o", "lse", *scalars),
+        shared_bytes=shared_bytes(padded_dim(p), size),
+    )
+
+
+# -------------------------------------------- by TMA and wgmma, which reads queries, keys and values from shared memory
+
 
 _P = AttentionVarlenProblem
 
