@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -144,3 +145,19 @@ def test_a_file_outside_of_the_repository_keeps_its_absolute_address(tmp_path_fa
         sarif.log([Judged("a", Verdict.RACE, False, "x", file=str(outside), line=2)], "verify", "0.1.0")
     )
     assert place(result)[0] == outside.as_uri()
+
+
+def test_a_captured_program_has_results_in_kernels_and_in_host_code(tmp_path: Path) -> None:
+    pytest.importorskip("cupy")
+    script, file = Path(__file__).parent / "emulator" / "captured" / "reverse.py", tmp_path / "capture.sarif"
+    result = invoke("capture", "--sarif", file, sys.executable, script)
+    assert result.exit_code == 1
+    results = check_log(json.loads(file.read_text()))
+    lines = script.read_text().splitlines()
+    found = {}
+    for one in results:
+        (place,) = one["locations"]
+        at = place["physicalLocation"]
+        assert at["artifactLocation"]["uri"].endswith("tests/emulator/captured/reverse.py")
+        found[one["ruleId"]] = lines[at["region"]["startLine"] - 1].strip()
+    assert found == {"race": "part[threadIdx.x] = x[threadIdx.x];", "host_race": "assert pinned[0] == 63"}

@@ -63,3 +63,15 @@ def test_a_program_on_the_interface_of_the_driver_runs_and_what_is_missing_is_na
     assert texture.message == "cuTexRefCreate is not emulated"
     assert texture.place.endswith(f"driver.py:{line_with('cuTexRefCreate', 'driver.py')}")
     assert "cannot be redirected" in runtime.message
+
+
+def test_a_hazard_in_a_test_of_pytest_names_the_test(tmp_path: Path) -> None:
+    pytest.importorskip("cupy")
+    (tmp_path / "test_reverse.py").write_text(
+        f"def test_reverse():\n    import runpy\n    runpy.run_path({str(SOURCES / 'reverse.py')!r})\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", str(tmp_path)]
+    found = capture(command, tell=lambda text: None)
+    (at,) = found.launched_at
+    assert at.endswith("in test_reverse.py::test_reverse") and "reverse.py:" in at
+    assert found.host[0].test == "test_reverse.py::test_reverse"

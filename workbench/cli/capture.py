@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from .. import __version__
 from ..model.errors import WorkbenchError
 from . import documents
 from .options import Number, options
+
+if TYPE_CHECKING:
+    from ..emulator.capture import Captured
+    from ..report.judged import Judged
 
 
 class NotCaptured(WorkbenchError):
@@ -26,8 +32,8 @@ class NotCaptured(WorkbenchError):
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the order of warps.")
 @click.option("--strict", is_flag=True, help="Also fail for strict findings, among them memory that is never freed.")
 @click.option("--suppress", multiple=True, metavar="KIND[@FILE:LINE]", help="Hide findings of this kind.")
-@options("json")
-def capture(program: tuple[str, ...], as_json: bool, **how: Any) -> None:
+@options("json", "sarif")
+def capture(program: tuple[str, ...], as_json: bool, sarif_file: Path | None, **how: Any) -> None:
     """Run a program that was built for CUDA, without a GPU: every launch is executed and checked.
 
     PROGRAM is a program of nvcc with PTX in it, or any other that runs one, with its arguments. Options of this
@@ -35,7 +41,7 @@ def capture(program: tuple[str, ...], as_json: bool, **how: Any) -> None:
 
     \b
       workbench capture ./program 1024
-      workbench capture --strict python -m pytest tests
+      workbench capture --sarif tests.sarif python -m pytest tests
       workbench capture --kernel reduce -- ./program -n 8
 
     Exit codes: 0 no hazard, 1 a hazard, a call or a kernel that is not emulated; otherwise that of the program.
@@ -48,6 +54,10 @@ def capture(program: tuple[str, ...], as_json: bool, **how: Any) -> None:
         found = run(program, **how)
     except (CaptureError, emulator.ArchitectureError) as error:
         raise NotCaptured(str(error)) from None
+    if sarif_file:
+        from ..report import sarif  # which few programs need
+
+        sarif.write(sarif_file, _judged(found), f"capture/{Path(program[0]).name}", __version__)
     if as_json:
         documents.result(found.as_dict())
     else:
@@ -59,6 +69,29 @@ def capture(program: tuple[str, ...], as_json: bool, **how: Any) -> None:
         raise click.exceptions.Exit(1)
     if found.exit_code:
         raise click.exceptions.Exit(found.exit_code if found.exit_code > 0 else 128 - found.exit_code)
+
+
+def _judged(found: Captured) -> list[Judged]:
+    """What was found in each kernel, and in the host's code, with the command that runs the program again."""
+    from ..model.results import Hazard, Verdict
+    from ..report.judged import Judged, of_findings
+    from ..toolchain.findings import hazard_of
+
+    again = shlex.join(["workbench", *sys.argv[1:]])
+    verdicts = [
+        of_findings(at, [hazard_of(one)], str(one), again, found.strict)
+        for one, at in zip(found.findings, found.launched_at, strict=True)
+    ]
+    for one in found.host:
+        file, _, line = one.place.rpartition(":")
+        at = {"file": file, "line": int(line)} if line.isdecimal() else {}
+        hazard = Hazard(one.kind, one.kind, one.message, severity=str(one.severity), **at)  # type: ignore[arg-type]
+        where = one.test or Path(found.command[0]).name
+        verdicts.append(Judged(where, Verdict.PASS, one not in found.failures, replay=again, findings=[hazard]))
+    for text in found.refused:
+        hazard = Hazard("not_emulated", "not_emulated", text)
+        verdicts.append(Judged(Path(found.command[0]).name, Verdict.PASS, False, replay=again, findings=[hazard]))
+    return verdicts
 
 
 def _is_ptx(finding: Any) -> bool:

@@ -300,6 +300,13 @@ class FullHostFinding(HostFinding):
     text: str = ""
 
 
+@dataclass(frozen=True)
+class CapturedFinding(FullFinding):
+    """A finding in a captured program; `launched_at` names the kernel, the host's line and the test of pytest."""
+
+    launched_at: str = ""
+
+
 @dataclass
 class CapturedProgram:
     """The result of `capture`: launches by kernel, what was found, and why a call or a kernel was not emulated.
@@ -312,7 +319,7 @@ class CapturedProgram:
     exit_code: int
     launches: dict[str, int]
     warp_instructions: int
-    findings: list[FullFinding]
+    findings: list[CapturedFinding]
     host: list[FullHostFinding]
     refused: list[str]
 

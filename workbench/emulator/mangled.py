@@ -123,6 +123,8 @@ class _Reader:
         start = match.end()
         self.at = start + int(match[0])
         name = self.text[start : self.at]
+        while self.took("B"):  # a tag, which Numba puts behind its kernels
+            self.source_name()
         return "" if name.startswith(_HIDDEN) else name
 
     def template_arguments(self) -> tuple[list[str], str]:

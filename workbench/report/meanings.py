@@ -167,3 +167,22 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
         "Wait for the work. For another block, put a cluster barrier before the exit.",
     ),
 }
+
+HOST: dict[str, tuple[str, str]] = {
+    "host_race": (
+        "The host uses pinned or managed memory that a copy or a kernel may still use.",
+        "Wait for its stream, for an event behind it, or for the device.",
+    ),
+    "host_access": (
+        "The host follows a pointer to memory of the device.",
+        "Copy the memory, or allocate it as managed.",
+    ),
+    "out_of_bounds": ("A copy or a fill leaves its allocation.", "Correct its size, or the allocation's."),
+    "wrong_direction": ("A copy is told a direction that its pointers do not have.", "Correct the direction."),
+    "invalid_free": ("Memory is freed twice, or by a pointer that no allocation begins at.", "Free it once."),
+    "unread_error": ("A launch failed, and no call has read its error.", "Call cudaGetLastError after launches."),
+    "not_emulated": ("The program calls a function, or launches a kernel, that is not emulated.", "Leave it out."),
+    "unwritten_copy": ("Bytes that nothing has stored are copied to the host.", "Store them, or copy fewer."),
+    "leak": ("Memory of the device is never freed.", "Free it."),
+}
+"""What is found in the host's code of a captured program, as SARIF has it: what it means and what to do."""

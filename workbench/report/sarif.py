@@ -16,7 +16,7 @@ from urllib.parse import quote
 from ..catalogue.registry import BadProject, find
 from ..model.results import Hazard, Verdict
 from .judged import Judged
-from .meanings import VERDICTS
+from .meanings import HOST, VERDICTS
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"error": "error", "strict": "warning", "note": "note"}
@@ -43,14 +43,14 @@ def log(verdicts: Sequence[Judged], command: str, version: str) -> dict[str, Any
     """The log of one command of this version of the workbench, in types that JSON has."""
     top = root()
     found = [result for verdict in verdicts for result in _results(verdict, top)]
-    codes = sorted({result["ruleId"] for result in found}, key=list(Verdict).index)
+    codes = sorted({result["ruleId"] for result in found}, key=[*VERDICTS, *HOST].index)
     for result in found:
         result["ruleIndex"] = codes.index(result["ruleId"])
     driver = {
         "name": "workbench",
         "version": version,
         "semanticVersion": version,
-        "rules": [_rule(Verdict(code)) for code in codes],
+        "rules": [_rule(code) for code in codes],
     }
     run = {
         "tool": {"driver": driver},
@@ -69,11 +69,11 @@ def write(path: Path, verdicts: Sequence[Judged], command: str, version: str) ->
     path.write_text(json.dumps(log(verdicts, command, version), indent=1) + "\n")
 
 
-def _rule(code: Verdict) -> dict[str, Any]:
-    means, do = VERDICTS[code]
+def _rule(code: str) -> dict[str, Any]:
+    means, do = VERDICTS[Verdict(code)] if code in VERDICTS else HOST[code]
     first = means.split(". ")[0].rstrip(".") + "."
     return {
-        "id": str(code),
+        "id": code,
         "name": "".join(part.capitalize() for part in code.split("_")),
         "shortDescription": {"text": first},
         "fullDescription": {"text": means},
@@ -86,8 +86,8 @@ def _rule(code: Verdict) -> dict[str, Any]:
 def _results(verdict: Judged, top: Path) -> Iterable[dict[str, Any]]:
     """A result for every finding; for a failure without one, that of its line."""
     for hazard in verdict.findings:
-        code = verdict.code if hazard.severity == "error" and len(verdict.findings) == 1 else Verdict(hazard.code)
-        yield _result(verdict, str(code), hazard, top)
+        alone = hazard.severity == "error" and len(verdict.findings) == 1 and verdict.code is not Verdict.PASS
+        yield _result(verdict, str(verdict.code) if alone else hazard.code, hazard, top)
     if not verdict.ok and not verdict.findings:
         yield _result(verdict, str(verdict.code), None, top)
 

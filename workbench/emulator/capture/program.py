@@ -22,7 +22,7 @@ from ..architectures import DEFAULT, architecture, limits_of
 from ..explain.words import say_count
 from ..findings import Finding, Severity
 from .server import HostEvent, Launched, Options, Server
-from .sites import line_of
+from .sites import line_of, test_of
 
 __all__ = ["CaptureError", "Captured", "HostFinding", "capture"]
 
@@ -49,23 +49,29 @@ class HostFinding:
     ``kind``: ``host_race`` (memory that an asynchronous copy or a kernel may still use), ``host_access`` (a pointer of
     the device that the host follows), ``out_of_bounds``, ``wrong_direction``, ``invalid_free``, ``unread_error`` (a
     failed launch whose error nothing reads), ``not_emulated``; of severity strict ``leak`` and ``unwritten_copy``.
+    ``test``: that of pytest which was running.
     """
 
     kind: str
     message: str
     place: str
     severity: Severity
+    test: str = ""
 
     def __str__(self) -> str:
         title = self.kind.replace("_", " ")
         if self.severity is not Severity.ERROR:
             title = f"{self.severity}: {title}"
-        return f"{self.place}: {title}: {self.message}" if self.place else f"{title}: {self.message}"
+        said = f"{self.place}: {title}: {self.message}" if self.place else f"{title}: {self.message}"
+        return f"{said}\n  in {self.test}" if self.test else said
 
 
 @dataclass
 class Captured:
-    """What came of a program: its exit code, its launches, and what was found, each thing once."""
+    """What came of a program: its exit code, its launches, and what was found, each thing once.
+
+    ``launched_at`` says of each of ``findings`` which kernel was launched, at which line of the host, in which test.
+    """
 
     command: tuple[str, ...]
     strict: bool = False
@@ -73,6 +79,7 @@ class Captured:
     launches: Counter[str] = field(default_factory=Counter)
     warp_instructions: int = 0
     findings: list[Finding] = field(default_factory=list)
+    launched_at: list[str] = field(default_factory=list)
     host: list[HostFinding] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
@@ -96,7 +103,10 @@ class Captured:
             "exit_code": self.exit_code,
             "launches": dict(self.launches),
             "warp_instructions": self.warp_instructions,
-            "findings": [{**asdict(one), "code": one.code, "text": str(one)} for one in self.findings],
+            "findings": [
+                {**asdict(one), "code": one.code, "text": str(one), "launched_at": at}
+                for one, at in zip(self.findings, self.launched_at, strict=True)
+            ],
             "host": [{**asdict(one), "text": str(one)} for one in self.host],
             "refused": list(self.refused),
         }
@@ -134,9 +144,9 @@ class _Gathered:
                 if key not in self._seen:
                     self._seen.add(key)
                     self._result.findings.append(finding)
+                    self._result.launched_at.append(_launch(one))
                     if finding.severity is Severity.ERROR or self._result.strict:
-                        at = _at(one.site, one.kernel).removesuffix(": ")
-                        self._tell(f"{finding}\n  in {one.kernel}{f', launched at {at}' if at else ''}")
+                        self._tell(f"{finding}\n  in {self._result.launched_at[-1]}")
 
     def said(self, event: HostEvent) -> None:
         with self._lock:
@@ -146,7 +156,7 @@ class _Gathered:
                 return
             self._seen.add((event.kind, event.message, place))
             severity = _SEVERITIES.get(event.kind, Severity.ERROR)
-            found = HostFinding(event.kind, event.message, place, severity)
+            found = HostFinding(event.kind, event.message, place, severity, test_of(event.site))
             self._result.host.append(found)
             if severity is Severity.ERROR or self._result.strict:
                 self._tell(str(found))
@@ -156,6 +166,11 @@ class _Gathered:
             self._seen.add(key)
             into.append(text)
             self._tell(text)
+
+
+def _launch(one: Launched) -> str:
+    at, test = _at(one.site, one.kernel).removesuffix(": "), test_of(one.site)
+    return ", ".join(filter(None, (one.kernel, at and f"launched at {at}", test and f"in {test}")))
 
 
 def _at(site: str, kernel: str) -> str:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 
-__all__ = ["line_of"]
+__all__ = ["line_of", "test_of"]
 
 _OF_NOBODY = ("cuda_runtime.h", "crt/", "/bits/", "/c++/", ".cudafe1.stub.c", "cuda_runtime_api.h")
 _LIBRARIES = ("/libc.so", "/libstdc++", "/ld-linux", "libpthread")
+
+
+def test_of(site: str) -> str:
+    """The test of pytest in which a call was made, or nothing."""
+    return site.partition("\n")[0][2:] if site.startswith("@@") else ""
 
 
 def line_of(site: str, kernel: str = "") -> str:
@@ -21,8 +27,8 @@ def line_of(site: str, kernel: str = "") -> str:
 
     A function's name stands where the program has no lines (nvcc -g gives it some), and the address where it has none.
     """
-    if python := [frame[1:] for frame in site.splitlines() if frame.startswith("@")]:
-        return next((frame for frame in python if not _is_library(frame)), python[0])
+    if python := [frame[1:] for frame in site.splitlines() if re.match("@[^@]", frame)]:
+        return _short(next((frame for frame in python if not _is_library(frame)), python[0]))
     frames = [frame.rpartition("+") for frame in site.splitlines()]
     own = [(path, offset) for path, _, offset in frames if not any(word in path for word in _LIBRARIES)]
     fallback = ""
@@ -35,6 +41,12 @@ def line_of(site: str, kernel: str = "") -> str:
             if not fallback and function:
                 fallback = f"{Path(path).name}, in {function}"
     return fallback or (f"{Path(own[0][0]).name}+{own[0][1]}" if own else "")
+
+
+def _short(place: str) -> str:
+    """Relative to the working directory where it lies below."""
+    path = Path(place)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else place
 
 
 def _is_library(frame: str) -> bool:

@@ -102,7 +102,7 @@ void redirect_loaded() {
             info->dlpi_name != nullptr && *info->dlpi_name != 0 ? info->dlpi_name : "/proc/self/exe";
         if (info->dlpi_addr == address_of(own.dli_fbase) || !seen().insert(path).second) return 0;
         redirect(path, info->dlpi_addr);
-        if (std::strstr(path, "/libnvrtc.so") != nullptr) redirect_nvrtc(path, info->dlpi_addr);
+        redirect_compiler(path, info->dlpi_addr);
         return 0;
       },
       nullptr);

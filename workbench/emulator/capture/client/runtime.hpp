@@ -60,8 +60,8 @@ Kernel* kernel_in(Module& module, const std::string& name, Error* error);
 Error launch_kernel(const void* function, const LaunchConfiguration& how, std::vector<uint8_t> arguments);
 // A function that this library exports, or null.
 void* own_function(const std::string& name);
-// Compilations by NVRTC, of which an object has been loaded.
-void redirect_nvrtc(const char* path, uint64_t base);
+// Where an object that has been loaded is a compiler: what it makes is to be PTX.
+void redirect_compiler(const char* path, uint64_t base);
 // Names of errors that the driver calls differently.
 const std::map<Error, const char*>& driver_error_names();
 // A function of CUDA that is not emulated: one sentence, the first time.
