@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
@@ -10,7 +11,9 @@ from fakes import NumpyDevice
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.checks import hazards
+from workbench.judge.case import Case
 from workbench.kernels.vector_add import VectorAddProblem
+from workbench.model.problem import Problem
 from workbench.model.results import Verdict
 from workbench.model.stage import Stage
 
@@ -61,3 +64,19 @@ def test_the_emulator_looks_while_the_gpu_is_still_at_work(monkeypatch: pytest.M
 
     monkeypatch.setattr(harness, "run_problem", noted)
     assert hazards.beside(naive(), Waiting("cuda"), examples=3).verdict is Verdict.PASS
+
+
+def test_references_are_computed_by_threads_and_change_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, of = list[bool](), Case.of
+
+    def noted(problem: Problem) -> Case:
+        made.append(threading.current_thread() is threading.main_thread())
+        return of(problem)
+
+    monkeypatch.setattr(hazards, "HazardSearch", lambda stage, seed: contextlib.nullcontext())
+    monkeypatch.setattr(Case, "of", noted)
+    outcome = hazards.beside(naive(), NumpyDevice("cuda"), examples=8, seed=3)
+    assert made.count(False) == sum(outcome.tiers.values()) > 8
+    alone = harness.verify(naive(), NumpyDevice("cuda"), examples=8, seed=3)
+    alone.seconds = outcome.seconds
+    assert outcome == alone

@@ -1,16 +1,17 @@
-"""Work that a cluster does before a verification asks for it."""
+"""Work that a cluster, or threads of this process, do before a verification asks for it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from .. import harness
 from ..devices import Device
 from ..harness import REPEAT_EVERY, Judgement
+from ..judge.case import Case
 from ..model.origin import BadOperation
 from ..model.problem import Problem
 from ..model.stage import Stage
@@ -60,6 +61,37 @@ class Ahead:
         """Give up what has not been asked for."""
         while self.pending:
             self.pending.popitem()[1][0].cancel()
+
+
+class CasesAhead:
+    """Has threads draw the inputs and compute the references of the problems that a verification comes to: it is the
+    `call` of that. NumPy lets go of the interpreter while it computes, so several problems take the time of one.
+    """
+
+    def __init__(self, problems: Iterable[Problem], threads: int) -> None:
+        self._problems, self._window = iter(problems), 2 * threads
+        self._pool = ThreadPoolExecutor(threads)
+        self._begun: dict[Problem, Future[Case]] = {}
+
+    def __enter__(self) -> CasesAhead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """What `function` gives, with the case of a problem that was begun."""
+        if function is not harness.run_problem:
+            return function(*arguments, **named)
+        stage, device, problem = arguments
+        while len(self._begun) < self._window and (coming := next(self._problems, None)) is not None:
+            self._begun[coming] = self._pool.submit(Case.of, coming)
+        begun = self._begun.pop(problem, None)
+        try:
+            case = begun.result() if begun else None
+        except BadOperation:  # whoever makes the case again says so
+            case = None
+        return harness.run_case(stage, device, case, **named) if case else function(*arguments, **named)
 
 
 def _run_problems(stage: Stage[Any], device: Device, problems: Sequence[tuple[Problem, bool]]) -> list[Judgement]:
