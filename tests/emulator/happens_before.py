@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from random_programs import (
@@ -20,11 +21,14 @@ from random_programs import (
     Fence,
     Fetch,
     Flag,
+    GridWait,
+    Launches,
     Mbarrier,
     Operation,
     Place,
     Program,
     Times,
+    Trigger,
     WarpSync,
     accesses_of,
     lanes_of,
@@ -37,7 +41,10 @@ READS = ("load", "read", "drain")
 
 @dataclass(frozen=True)
 class Done:
-    """An access that has been made: by whom (a thread, or a copy on its way), when, and what its thread knew."""
+    """An access that has been made: by whom (a thread, or a copy on its way), when, and what its thread knew.
+
+    One of an earlier launch has no number, and the end of that launch as its agent.
+    """
 
     number: int
     access: Access
@@ -45,6 +52,13 @@ class Done:
     agent: int
     time: int
     knew: Times
+
+    @property
+    def foreign(self) -> bool:
+        return self.number < 0
+
+
+NOTHING: Times = np.zeros(0, np.int32)
 
 
 @dataclass
@@ -55,11 +69,18 @@ class Clocks:
     for what was read before it, but for what has been polled of another block, which it leaves to a fence behind it. Of
     a warp that is `apart` lanes may be ahead of the one that hands on, and what they have done counts as told, too:
     `ahead` holds what warps know before each operation, and at the end.
+
+    Of several launches, the end of each is an agent, too, the last ones: who knows it comes after all of the launch.
+    The threads know of `begun` ends at first, and of `waited` ones by griddepcontrol.wait. `earlier` has what those
+    launches have done, with the numbers of these as agents.
     """
 
     program: Program
     by_warp: bool = False
     ahead: Sequence[Times] = ()
+    begun: Times = field(default_factory=lambda: NOTHING)
+    waited: Times = field(default_factory=lambda: NOTHING)
+    earlier: Mapping[Place, Sequence[Done]] = field(default_factory=dict)
     known: Times = field(init=False)
     fenced: dict[str, Times] = field(init=False)
     unfenced: dict[str, Times] = field(init=False)  # what a fence of that scope takes, at least
@@ -69,7 +90,12 @@ class Clocks:
     def __post_init__(self) -> None:
         threads = self.program.blocks * self.program.warps * LANES
         copies = sum(access.copies for o in self.program.operations for access in accesses_of(o))
-        self.known = np.zeros((threads, threads + copies * LANES), np.int32)
+        self.first_end = threads + copies * LANES
+        self.known = np.zeros((threads, self.first_end + len(self.begun)), np.int32)
+        self.known[:, self.first_end :] = self.begun
+        self.triggered: dict[int, Times] = {}
+        for place, before in self.earlier.items():
+            self.done[place] = [replace(one, agent=self.first_end + one.agent) for one in before]
         self.known[np.arange(threads), np.arange(threads)] = 1
         self.fenced = {scope: np.zeros_like(self.known) for scope in SCOPES}
         self.unfenced = {scope: np.zeros_like(self.known) for scope in SCOPES}
@@ -101,14 +127,14 @@ class Clocks:
             for lane in lanes_of(access.lanes)
             for cell in access.cells(lane)
             for before in self.done.get(self.place(access, cell), ())
-            if before.number != number and self._conflict(before.access, access)
-            if _incoherent(before.access, access)
+            if before.number != number and self._conflict(before, access)
+            if (not before.foreign and _incoherent(before.access, access))
             or (known[lane, before.agent] < before.time and not self._told_ahead(before, access, lane))
         ]
 
     def _told_ahead(self, before: Done, access: Access, lane: int) -> bool:
         """Whether a lane is so far ahead of others of its warp that these have told of its access before it was due."""
-        if not self.by_warp:
+        if not self.by_warp or before.foreign:
             return False
         if access.copies:
             lanes = lanes_of(access.lanes)
@@ -119,8 +145,11 @@ class Clocks:
         block = self.program.block_of(access.warp)
         return access.space, 0 if access.space == "global" else 1 - block if access.peer else block, cell
 
-    def _conflict(self, a: Access, b: Access) -> bool:
+    def _conflict(self, before: Done, b: Access) -> bool:
+        a = before.access
         if a.kind == b.kind == "atomic":
+            if before.foreign:
+                return not a.scope == b.scope == "gpu"
             return not self.program.included(a.warp, b.warp, a.scope, b.scope)
         return a.kind not in READS or b.kind not in READS
 
@@ -149,6 +178,14 @@ class Clocks:
                 told = self._told(access.warp, access.lanes, True, "cta").copy()
                 told[landed] = 1
                 self._hear(target, waiting, told, "")
+            case GridWait(warp, lanes):
+                if self.waited.any():
+                    told = np.zeros_like(self.known[0])
+                    told[self.first_end :] = self.waited
+                    self._learn(self.threads(warp, lanes), told)
+            case Trigger(warp):
+                ends = self.known[self.threads(warp), self.first_end :].max(axis=0)
+                self.triggered.setdefault(self.program.block_of(warp), ends)
             case WarpSync(warp, lanes):
                 self._together(self.threads(warp, lanes))
             case Fence(warp, lanes, scope):
@@ -279,24 +316,24 @@ def _up_to(scope: str) -> tuple[str, ...]:
     return SCOPES[: SCOPES.index(scope) + 1]
 
 
-def by_warp(program: Program) -> Clocks:
+def by_warp(program: Program, **of_launch: Any) -> Clocks:
     """Clocks before the first operation, which know what lanes may be ahead of others."""
     ahead: Sequence[Times] = ()
     while True:
-        clocks = Clocks(program, by_warp=True, ahead=ahead)
+        clocks = Clocks(program, by_warp=True, ahead=ahead, **of_launch)
         for number, operation in enumerate(program.operations):
             clocks.perform(number, operation)
         for warp, kind in clocks.copies:  # at its end it waits for them all
             clocks.wait(warp, kind, 0)
         before = [*clocks.before, clocks.of_warps()]
         if ahead and all(np.array_equal(a, b) for a, b in zip(ahead, before, strict=True)):
-            return Clocks(program, by_warp=True, ahead=ahead)
+            return Clocks(program, by_warp=True, ahead=ahead, **of_launch)
         ahead = before
 
 
-def without_races(program: Program) -> tuple[Program, list[int]]:
+def without_races(program: Program, **of_launch: Any) -> tuple[Program, list[int]]:
     """The program without the accesses that race with others before them, and flags that race, and their numbers."""
-    clocks, kept, left_out = Clocks(program), list[Operation](), list[int]()
+    clocks, kept, left_out = Clocks(program, **of_launch), list[Operation](), list[int]()
     for number, operation in enumerate(program.operations):
         strong = not isinstance(operation, Flag) or program.is_strong(operation)
         if not strong or any(clocks.races(number, access) for access in accesses_of(operation)):
@@ -305,3 +342,44 @@ def without_races(program: Program) -> tuple[Program, list[int]]:
         clocks.perform(number, operation)
         kept.append(operation)
     return replace(program, operations=tuple(kept)), left_out
+
+
+@dataclass
+class Ends:
+    """What is known of the ends of launches, which go by in their order: each is told at its `begin`, and tells."""
+
+    launches: Launches
+    done: dict[Place, list[Done]] = field(default_factory=dict)
+    rows: list[tuple[Times, Times, Times]] = field(default_factory=list)  # at the start, by triggers, at the end
+
+    def told(self) -> dict[str, Any]:
+        """What the next launch is told, as `Clocks` takes it."""
+        begun, waited = (np.zeros(len(self.launches.programs), np.int32) for _ in range(2))
+        for before, programmatic in self.launches.after[len(self.rows)]:
+            start, trigger, end = self.rows[before]
+            for row in (start, trigger) if programmatic else (end,):
+                np.maximum(begun, row, out=begun)
+            np.maximum(waited, end, out=waited)
+        return {"begun": begun, "waited": waited, "earlier": self.done}
+
+    def ended(self, clocks: Clocks) -> None:
+        """The launch has ended: all of its operations have been performed."""
+        number, program = len(self.rows), clocks.program
+        blocks = clocks.known[:, clocks.first_end :].reshape(program.blocks, program.warps * LANES, -1).max(axis=1)
+        end = blocks.max(axis=0)
+        trigger = np.max([clocks.triggered.get(block, row) for block, row in enumerate(blocks)], axis=0)
+        end[number] = 1
+        self.rows.append((clocks.begun, trigger, end))
+        for place, every in clocks.done.items():
+            if place[0] == "global":
+                own = [replace(one, number=-1, agent=number, time=1) for one in every if not one.foreign]
+                self.done.setdefault(place, []).extend(own)
+
+
+def performed(program: Program, clocks: Clocks) -> Iterator[tuple[int, Access, Done, int, Place]]:
+    """The races of each operation with what came before, one after the other as they are performed."""
+    for number, operation in enumerate(program.operations):
+        for access in accesses_of(operation):
+            for before, lane, place in clocks.races(number, access):
+                yield number, access, before, lane, place
+        clocks.perform(number, operation)

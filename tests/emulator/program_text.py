@@ -18,9 +18,11 @@ from random_programs import (
     Fence,
     Fetch,
     Flag,
+    GridWait,
     Mbarrier,
     Operation,
     Program,
+    Trigger,
     WarpSync,
     lanes_of,
 )
@@ -116,6 +118,10 @@ ret;
                 )
             case WarpSync(_, lanes):
                 self.by(lanes, f"bar.warp.sync {lanes};")
+            case GridWait(_, lanes):
+                self.by(lanes, "griddepcontrol.wait;")
+            case Trigger():
+                self.add("griddepcontrol.launch_dependents;")
             case Fence(_, lanes, scope):
                 self.by(lanes, f"fence.acq_rel.{scope};")
             case Barrier(number, arriving):

@@ -121,6 +121,18 @@ class Fence(ByOneWarp):
 
 
 @dataclass(frozen=True)
+class GridWait(ByOneWarp):
+    """griddepcontrol.wait by some lanes."""
+
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Trigger(ByOneWarp):
+    """griddepcontrol.launch_dependents by all lanes."""
+
+
+@dataclass(frozen=True)
 class Barrier:
     """bar.sync of `syncing` warps of a block, for which the `arriving` ones do not wait."""
 
@@ -189,7 +201,9 @@ class Mbarrier:
 
 
 ByCluster = ClusterArrive | ClusterWait
-Operation = Access | CopyWait | Fetch | Drain | DrainWait | WarpSync | Fence | Barrier | ByCluster | Flag | Mbarrier
+ByGrid = GridWait | Trigger
+ByCopy = CopyWait | Fetch | Drain | DrainWait
+Operation = Access | ByCopy | WarpSync | Fence | Barrier | ByCluster | ByGrid | Flag | Mbarrier
 
 
 def meets(operation: Operation, warp: int) -> bool:
@@ -207,7 +221,7 @@ def meets(operation: Operation, warp: int) -> bool:
 def takes_apart(operation: Operation, warp: int) -> bool:
     """Whether some lanes of a warp go on while others are there."""
     match operation:
-        case Fence(lanes=lanes) | WarpSync(lanes=lanes):
+        case Fence(lanes=lanes) | WarpSync(lanes=lanes) | GridWait(lanes=lanes):
             return lanes != WARP_MASK
         case Fetch(waiting=lanes, target=target):
             return warp == operation.access.warp or (warp == target and lanes != WARP_MASK)
@@ -253,3 +267,12 @@ class Program:
     def is_strong(self, flag: Flag) -> bool:
         """Whether the accesses to a flag do not race with one another."""
         return self.included(flag.source, flag.target, *flag.scopes)
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Programs on the same global memory. ``after`` has for each the earlier ones that it follows: programmatically, or
+    when they have ended. Those that it does not follow run at the same time."""
+
+    programs: tuple[Program, ...]
+    after: tuple[tuple[tuple[int, bool], ...], ...]

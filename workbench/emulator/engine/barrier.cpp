@@ -394,7 +394,7 @@ Flow grid_wait(Warp& warp, const Instruction&, uint32_t lanes) {
 }
 
 Flow launch_dependents(Warp& warp, const Instruction&, uint32_t lanes) {
-  launch_triggers(warp);
+  launch_triggers(warp, lanes);
   if (warp.machine->together) {  // those may begin now
     warp.run_until = 0;
     warp.block->cluster->gives_way = true;

@@ -28,9 +28,11 @@ std::shared_ptr<const Far> ends_in(const std::shared_ptr<const Far>& far, const 
   return ends->size() == far->size() ? far : ends;
 }
 
-std::shared_ptr<const Far> ends_known(const Warp& warp, const LaunchSeries& series) {
+// What all of these lanes know; of no lanes, what any of the warp knows.
+std::shared_ptr<const Far> ends_known(const Warp& warp, const LaunchSeries& series, uint32_t lanes) {
   Knowledge known = warp.races->known;
-  for (const LaneKnowledge& part : warp.races->partly) race_join(known, part.known);
+  for (const LaneKnowledge& part : warp.races->partly)
+    if (!(lanes & ~part.lanes)) race_join(known, part.known);
   return ends_in(known.now.far, series, warp.machine->number);
 }
 
@@ -93,7 +95,7 @@ Knowledge launch_waited(const Machine& machine) {
   return told;
 }
 
-void launch_triggers(Warp& warp) {
+void launch_triggers(Warp& warp, uint32_t lanes) {
   Block& block = *warp.block;
   if (block.triggered) return;
   LaunchSeries& series = *warp.machine->series;
@@ -101,7 +103,7 @@ void launch_triggers(Warp& warp) {
   LaunchState& own = series.launches[warp.machine->number];
   block.triggered = true;
   --own.untriggered;
-  if (warp.races && !own.after.empty()) add_far(own.at_trigger, ends_known(warp, series));
+  if (warp.races && !own.after.empty()) add_far(own.at_trigger, ends_known(warp, series, lanes));
 }
 
 bool launch_cluster_ended(Cluster& cluster) {
@@ -111,7 +113,7 @@ bool launch_cluster_ended(Cluster& cluster) {
   for (Block& block : cluster.blocks)
     for (Warp& warp : block.warps) {
       if (!warp.races || own.after.empty()) break;
-      const std::shared_ptr<const Far> known = ends_known(warp, series);
+      const std::shared_ptr<const Far> known = ends_known(warp, series, 0);
       add_far(own.at_end, known);
       if (!block.triggered) add_far(own.at_trigger, known);
     }

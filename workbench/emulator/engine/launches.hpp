@@ -48,7 +48,7 @@ void launch_begins(LaunchState& launch, LaunchSeries& series);
 // Whether griddepcontrol.wait has to wait, and what it tells.
 bool launch_waits(const Machine& machine);
 Knowledge launch_waited(const Machine& machine);
-void launch_triggers(Warp& warp);
+void launch_triggers(Warp& warp, uint32_t lanes);
 // A cluster has ended: true when its launch has.
 bool launch_cluster_ended(Cluster& cluster);
 // Lets lanes go on that wait for launches which have ended; false while some still run.
