@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,20 @@ def test_programmatic_launch_without_one_before_it_is_refused(
     Path("kernels.cu").write_text(SOURCE)
     result = invoke("emulate", *FIRST, *given)
     assert result.exit_code == 2 and said in result.output
+
+
+def test_page_quotes_what_its_kernels_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "launches.md").read_text()
+    right, early, three = re.findall("```cuda\n(.*?)```", page, re.DOTALL)
+    command, *shown = re.findall("```console\n\\$ workbench (.*?)\n(.*?)```", page, re.DOTALL)[0]
+    monkeypatch.chdir(tmp_path)
+    Path("pair.cu").write_text(right)
+    assert invoke(*shlex.split(command)).stdout == shown[0]
+    Path("pair.cu").write_text(right[: right.index('extern "C" __global__ void reverse')] + early)
+    Path("three.cu").write_text(three)
+    launch = "--grid 2 --block 256 --arg"
+    steps = f"{launch} x:f32[512]=random --arg y:f32[512] --then 'clear {launch} sum:f32[1]'"
+    steps += f" --then 'total {launch} y --arg sum'"
+    third = f"emulate three.cu --entry scale --stream 1 --programmatic {steps}"
+    for given, quoted in zip((command, third), re.findall("```text\n(.*?)```", page, re.DOTALL), strict=True):
+        assert quoted in invoke(*shlex.split(given)).stdout

@@ -172,20 +172,10 @@ class Clocks:
             case Drain(access):
                 self._access(number, access)
                 self._access(number, operation.put)
-            case Fetch(access, _, target, waiting):
-                self._access(number, access)
-                (landed,) = self.copies[access.warp, "fetch"].pop().values()
-                told = self._told(access.warp, access.lanes, True, "cta").copy()
-                told[landed] = 1
-                self._hear(target, waiting, told, "")
-            case GridWait(warp, lanes):
-                if self.waited.any():
-                    told = np.zeros_like(self.known[0])
-                    told[self.first_end :] = self.waited
-                    self._learn(self.threads(warp, lanes), told)
-            case Trigger(warp):
-                ends = self.known[self.threads(warp), self.first_end :].max(axis=0)
-                self.triggered.setdefault(self.program.block_of(warp), ends)
+            case Fetch():
+                self._fetch(number, operation)
+            case GridWait() | Trigger():
+                self._grid(operation)
             case WarpSync(warp, lanes):
                 self._together(self.threads(warp, lanes))
             case Fence(warp, lanes, scope):
@@ -221,6 +211,24 @@ class Clocks:
             self.time[warp] += 1
             threads = self.threads(warp)
             self.known[threads, threads] = self.time[warp]
+
+    def _fetch(self, number: int, fetch: Fetch) -> None:
+        access = fetch.access
+        self._access(number, access)
+        (landed,) = self.copies[access.warp, "fetch"].pop().values()
+        told = self._told(access.warp, access.lanes, True, "cta").copy()
+        told[landed] = 1
+        self._hear(fetch.target, fetch.waiting, told, "")
+
+    def _grid(self, operation: GridWait | Trigger) -> None:
+        """What is about other launches."""
+        if isinstance(operation, Trigger):
+            ends = self.known[self.threads(operation.warp), self.first_end :].max(axis=0)
+            self.triggered.setdefault(self.program.block_of(operation.warp), ends)
+        elif self.waited.any():
+            told = np.zeros_like(self.known[0])
+            told[self.first_end :] = self.waited
+            self._learn(self.threads(operation.warp, operation.lanes), told)
 
     def _access(self, number: int, access: Access) -> None:
         group: dict[int, int] = {}
