@@ -350,10 +350,11 @@ class TritonLaunch:
 
 @dataclass
 class EmulatedTriton:
-    """The result of `emulate --triton`."""
+    """The result of `emulate --triton`; `host` says what Python read that nothing was stored in."""
 
     ok: bool
     launches: list[TritonLaunch]
+    host: list[str]
 
 
 @dataclass(frozen=True)

@@ -118,8 +118,9 @@ def numpy_array(value: Any) -> Array | None:
         return value
     if type(value).__module__.partition(".")[0] != "torch" or not hasattr(value, "data_ptr"):
         return None
-    if str(value.device) != "cpu":
-        raise ArgumentError(f"a tensor lies on {value.device}; the emulator takes those of the CPU: tensor.cpu()")
+    device = value.untyped_storage().device  # what it is, also where tensors seem to lie on a GPU that is emulated
+    if str(device) != "cpu":
+        raise ArgumentError(f"a tensor lies on {device}; the emulator takes those of the CPU: tensor.cpu()")
     tensor = value.detach()
     try:
         return np.asarray(tensor.numpy())

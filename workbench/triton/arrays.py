@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..emulator import Allocation, ArgumentError, Memory, Output
-from .host import Array, as_numpy, bounds_of, bytes_at, dtype_of, is_reinterpreted, mapped, owner_of
+from .host import Array, as_numpy, bounds_of, bytes_at, dtype_of, is_dense, is_reinterpreted, mapped, owner_of
 from .unwritten import Unwritten
 
 __all__ = ["Placed", "Placement"]
@@ -229,4 +229,4 @@ def _tensors_at(numbers: list[Array]) -> list[Any]:
     if torch is None or not wanted:
         return []
     tensors = [found for found in gc.get_objects() if type(found) in (torch.Tensor, torch.nn.Parameter)]
-    return [t for t in tensors if t.device.type == "cpu" and t.numel() and t.data_ptr() in wanted]
+    return [t for t in tensors if is_dense(t) and t.numel() and t.data_ptr() in wanted]

@@ -9,16 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..emulator import Finding, FindingKind, LaunchError, Memory, Report
+from ..emulator import Finding, FindingKind, KernelFault, LaunchError, Memory, Report
 from ..emulator.findings import Severity
 from ..emulator.standalone import MOST_FINDINGS
 from ..model.errors import WrongUsage
 from .arrays import Placement
 from .compare import Reference, differences, expected_of
 from .host import copies, snapshot
+from .host_reads import Follower, numpys_empty
 from .launching import Compiled, Launched, LaunchFault, Mismatch, run
 from .taking_over import taken_over
 from .target import Target, target_of
+from .torch_cuda import cuda_emulated, has_cuda, when_torch_is_imported
 from .tuners import restore
 from .unwritten import Unwritten
 
@@ -40,6 +42,7 @@ class Emulation(ContextDecorator):
     ) -> None:
         self.target = target
         self.launches: list[Launched] = []
+        self.host_findings: list[Finding] = []
         self.unwritten = Unwritten()
         self.benched: tuple[Any, int] = (None, 0)
         self.debug: bool = how["debug"]
@@ -51,22 +54,30 @@ class Emulation(ContextDecorator):
     def ok(self) -> bool:
         """Whether kernels were launched and no launch has a failure or a difference."""
         launched = any(one.report is not None or one.empty for one in self.launches)
-        return launched and all(one.ok for one in self.launches)
+        return launched and all(one.ok for one in self.launches) and not self.host_findings
 
     @property
     def findings(self) -> list[Finding]:
-        """The findings of all launches, of any severity."""
-        return [finding for launched in self.launches for finding in launched.findings]
+        """The findings of all launches, of any severity, and what the host reads that nobody has stored."""
+        return [*(finding for launched in self.launches for finding in launched.findings), *self.host_findings]
 
     def as_dict(self) -> dict[str, Any]:
         """All launches in types that JSON has."""
-        return {"ok": self.ok, "launches": [launched.as_dict() for launched in self.launches]}
+        host = [str(finding) for finding in self.host_findings]
+        return {"ok": self.ok, "launches": [launched.as_dict() for launched in self.launches], "host": host}
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.launches)) or "no Triton kernel was launched"
+        return "\n".join(map(str, (*self.launches, *self.host_findings))) or "no Triton kernel was launched"
 
     def __enter__(self) -> Emulation:
         self._stack.enter_context(taken_over(self))
+        cuda = self._how["cuda"] == "emulated" or (self._how["cuda"] is None and not has_cuda())
+        follower = Follower(self.unwritten, self._read_by_host) if self._how["empty"] == "unwritten" else None
+        if follower is not None:
+            self._stack.enter_context(numpys_empty(follower))
+        if cuda or follower is not None:
+            emulated = cuda_emulated(self.target, cuda, follower)
+            self._stack.enter_context(when_torch_is_imported(lambda: self._stack.enter_context(emulated)))
         _CONTEXTS.append(self)
         self._stack.callback(_CONTEXTS.remove, self)
         return self
@@ -101,6 +112,12 @@ class Emulation(ContextDecorator):
         """A launch has got another finding: raises what is to be raised."""
         if launched.failures and self._how["raise_on_hazard"]:
             raise LaunchFault(launched)
+
+    def _read_by_host(self, finding: Finding) -> None:
+        for context in _CONTEXTS:
+            context.host_findings.append(finding)
+        if self._how["raise_on_hazard"]:
+            raise KernelFault(finding)
 
     def launch(self, kernel: Any, grid: Sequence[int], arguments: dict[str, Any]) -> None:
         """Runs a compiled kernel on arguments that are named after its parameters, as often as is asked for."""
@@ -207,6 +224,8 @@ def emulate(
     max_seconds: float | None = None,
     configurations: Literal["first", "all"] | int | None = None,
     bounds: Literal["view", "storage"] | None = None,
+    empty: Literal["written", "unwritten"] = "written",
+    cuda: Literal["emulated", "absent"] | None = None,
 ) -> Emulation:
     """A context, or a decorator of a function, in which Triton's launches run in the emulator. No GPU is needed.
 
@@ -222,6 +241,12 @@ def emulate(
     ``reset_to_zero`` nor ``restore_value`` has, is named. ``bounds``: with ``"view"`` an access beyond a view is an
     error, with ``"storage"`` one beyond the memory that it is a view of; None: as a device does, which is the latter,
     and a note of the former.
+
+    ``empty="unwritten"``: what ``torch.empty``, ``empty_like`` and ``new_empty`` make, and NumPy's, holds nothing
+    either. What a kernel reads of it is named at the kernel's line, what Python reads, such as by ``sum()``, at that
+    line; ``host_findings`` lists the latter. ``cuda``: with ``"emulated"`` PyTorch seems to have the target as a GPU,
+    on which all tensors of the CPU lie, so that functions of libraries run as they are: ``torch.cuda``, ``is_cuda``,
+    ``device="cuda"``; with ``"absent"`` it is as PyTorch has it, and None emulates one where PyTorch has none.
 
     ``reference`` gets a kernel's arguments by name, as they were before a launch, and returns a dictionary of what
     arrays hold after it, or is a dictionary of such functions by kernel. Elements may differ by ``atol + rtol * |x|``;
@@ -240,6 +265,8 @@ def emulate(
     what Triton's compiler raises, and ``ArgumentError``, ``LaunchError`` and ``UnsupportedInstruction``.
     """
     _require("configurations", configurations, ("first", "all"), "a number from 1 on", number=True)
+    _require("empty", empty, ("written", "unwritten"), "left out")
+    _require("cuda", cuda, ("emulated", "absent"), "None for what PyTorch lacks")
     _require("bounds", bounds, ("view", "storage"), "None for what a device does")
     how = {
         "reachable": reachable,
@@ -256,6 +283,8 @@ def emulate(
         "max_seconds": max_seconds,
         "configurations": configurations,
         "bounds": bounds,
+        "empty": empty,
+        "cuda": cuda,
     }
     return Emulation(target_of(target), reference, (rtol, atol), **how)
 

@@ -22,6 +22,7 @@ __all__ = [
     "copies",
     "dtype_of",
     "is_array",
+    "is_dense",
     "is_descriptor",
     "is_reinterpreted",
     "is_tensor",
@@ -55,6 +56,11 @@ class _Dtype:
 def is_tensor(value: Any) -> bool:
     """Whether this is a PyTorch tensor; PyTorch is not imported for that."""
     return any(t.__module__ == "torch" and t.__name__ == "Tensor" for t in type(value).__mro__)
+
+
+def is_dense(value: Any) -> bool:
+    """Whether this is a PyTorch tensor whose elements lie in the CPU's memory."""
+    return is_tensor(value) and str(value.layout) == "torch.strided" and value.untyped_storage().device.type == "cpu"
 
 
 def is_reinterpreted(value: Any) -> bool:

@@ -75,10 +75,10 @@ class Driver:
         return divmod(self.target.capability, 10)
 
     def get_active_torch_device(self) -> Any:
-        """Where tensors for these kernels lie: on the CPU."""
+        """Where tensors for these kernels lie: on the CPU, or on the device that PyTorch's stand-in says."""
         import torch
 
-        return torch.device("cpu")
+        return torch.empty(0).device
 
     def get_device_interface(self) -> NoReturn:
         """Triton times kernels through it."""

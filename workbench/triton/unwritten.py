@@ -70,11 +70,18 @@ class Unwritten:
         _elements(array, written, array.ctypes.data - low)[...] = 0
         self._spans.append(_Span(low, array.itemsize, written, bytes_at(low, high - low).copy(), _life_of(value)))
 
-    def stored_by_host(self, array: Array) -> None:
-        """The host has stored in all elements of an array, whatever they hold now."""
+    @property
+    def some(self) -> bool:
+        """Whether there may be memory that holds nothing."""
+        return bool(self._spans)
+
+    def stored_by_host(self, array: Array, which: Array | None = None) -> None:
+        """The host has stored in elements of an array, all of them or some, whatever they hold now."""
         low, high = bounds_of(array)
+        if not self._spans or low == high:
+            return
         stored = np.zeros(high - low, np.uint8)
-        _elements(array, stored, array.ctypes.data - low)[...] = 1
+        _elements(array, stored, array.ctypes.data - low)[...] = 1 if which is None else which[..., None]
         self.stored(low, stored)
 
     def stored(self, low: int, written: Array) -> None:

@@ -1,0 +1,152 @@
+"""What the host does beside launches: memory that nothing is stored in, and PyTorch's CUDA where there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+triton = pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
+
+KERNELS = Path(__file__).parent / "triton_kernels"
+sys.path.insert(0, str(KERNELS))
+
+import small_kernels as small  # noqa: E402
+
+from workbench.emulator import FindingKind, KernelFault  # noqa: E402
+from workbench.model.errors import WrongUsage  # noqa: E402
+from workbench.triton import Output, emulate  # noqa: E402
+
+X = np.arange(1000, dtype=np.float32)
+
+
+def stored_in(out, elements: int) -> None:
+    small.scale[(4,)](X, out, elements, 2.0, BLOCK=256)
+
+
+def test_numpys_empty_arrays_tell_what_is_read_before_it_was_stored():
+    with emulate(empty="unwritten", raise_on_hazard=False) as run:
+        whole, part, tail = np.empty(1000, np.float32), np.empty_like(X), np.empty(1000, np.float32)
+        stored_in(whole, 1000)
+        stored_in(part, 990)
+        stored_in(tail, 990)
+        tail[990:] = 0
+        assert whole.sum() == 2 * X.sum() and part[:990].sum() == 2 * X[:990].sum() and part[5] == 10
+        np.testing.assert_allclose(tail[:990], whole[:990])
+        assert tail.copy().tolist()[-1] == 0 and not run.findings
+        part.max()  # the caller reads it
+        stored_in(part, 990)
+    (finding,) = run.host_findings
+    assert finding.kind == FindingKind.UNINITIALISED and finding.source_line.endswith("# the caller reads it\n")
+    assert "10 of 1000 elements" in finding.message and not run.ok and "[990]" in str(run)
+    assert type(np.empty(3)) is np.ndarray
+
+
+@pytest.mark.parametrize(
+    "read", ["array[995]", "array[[3, 995]]", "array + 1", "np.concatenate([array, array])", "str(array)"]
+)
+def test_each_way_to_read_an_array_counts(read):
+    with emulate(empty="unwritten"):
+        array = np.empty(1000, np.float32)
+        stored_in(array, 990)
+        with pytest.raises(KernelFault, match="in which nothing was stored"):
+            eval(read, {"np": np, "array": array})
+        eval(read, {"np": np, "array": array})  # said once
+
+
+def test_a_reset_of_bytes_that_looks_like_new_memory_is_found():
+    """Elements of a byte may be stored as what they are; their neighbours tell."""
+    with emulate(empty="unwritten") as run:
+        array = np.empty(1024, np.uint8)
+        array[:] = np.arange(1024) % 256
+        out = np.zeros(1024, np.uint8)
+        small.scale[(4,)](array, Output(out), 1024, 1, BLOCK=256)
+    assert run.ok and np.array_equal(out, array)
+
+
+@pytest.mark.parametrize("option", [{"empty": "none"}, {"cuda": True}, {"bounds": "array"}, {"configurations": 0}])
+def test_choices_that_there_are_not_are_refused(option):
+    with pytest.raises(WrongUsage, match="is none of"):
+        emulate(**option)
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[baselines]'")
+
+
+def test_tensors_without_values_are_followed_through_copies_and_operations(torch):
+    x = torch.from_numpy(X)
+    with emulate(empty="unwritten", raise_on_hazard=False) as run:
+        parts = [torch.empty(1000), torch.empty_like(x), x.new_empty(1000), torch.empty_strided((1000,), (1,))]
+        for part in parts:
+            stored_in(part, 990)
+            assert part[:990].sum() > 0
+        filled, added = torch.empty(1000).fill_(1), torch.empty(1000)
+        torch.add(x, x, out=added)
+        assert filled.mean() == 1 and added.sum() == 2 * x.sum() and not run.findings
+        copy = parts[0].clone().to(torch.float16).float()
+        small.scale[(4,)](copy, torch.zeros(1000), 990, 2.0, BLOCK=256)
+        assert run.ok
+        small.scale[(4,)](copy, torch.zeros(1000), 1000, 2.0, BLOCK=256)
+        assert run.findings[0].source_line.endswith("mask=at < n)") and run.findings[0].index == 990
+        parts[1].sum()  # read 1
+        parts[2].numpy()  # read 2
+        parts[3].mul_(2)  # read 3
+    assert [finding.source_line.strip()[-6:] for finding in run.host_findings] == ["read 1", "read 2", "read 3"]
+
+
+def test_memory_that_is_used_again_holds_nothing_of_before(torch):
+    """The state of a tensor goes with it, whoever has its address next."""
+    with emulate(empty="unwritten") as run:
+        for _ in range(20):
+            torch.empty(1000)
+            stored_in(torch.zeros(1000), 990)
+            small.scale[(4,)](torch.ones(1000), torch.zeros(1000), 1000, 2.0, BLOCK=256)
+    assert run.ok
+
+
+def test_functions_of_libraries_run_as_they_are_on_tensors_of_the_cpu(torch):
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            assert x.is_cuda and x.device.type == "cuda" and torch.cuda.is_available()
+            out = torch.empty_like(x)
+            with torch.cuda.device(x.device.index):
+                small.scale[(4,)](x, out, 1000, 2.0, BLOCK=256)
+            return out
+
+        @staticmethod
+        def backward(ctx, gradient):
+            assert gradient.is_cuda and torch.cuda.current_device() == 0
+            out = torch.empty(gradient.shape, device=gradient.device)
+            small.scale[(4,)](gradient.contiguous(), out, 1000, 2.0, BLOCK=256)
+            return out
+
+    with emulate("sm_89") as run:
+        assert torch.cuda.get_device_capability() == (8, 9)
+        assert torch.cuda.get_device_properties("cuda").multi_processor_count == 128
+        x = torch.randn(1000, device="cuda", requires_grad=True)
+        Doubled.apply(x).sum().backward()
+        assert torch.equal(x.grad, torch.full((1000,), 2.0, device="cuda:0"))
+        assert torch.autograd.grad(Doubled.apply(x).sum(), x)[0].sum() == 2000
+        layer = torch.nn.Linear(4, 4, device="cuda").to("cuda").cuda()
+        assert layer(torch.tensor([1.0] * 4, device=x.device)).cpu().shape == (4,)
+    assert run.ok and len(run.launches) == 4
+    assert not x.is_cuda and x.device.type == "cpu" and not torch.cuda.is_available()
+    with emulate(cuda="absent"):
+        assert not torch.zeros(1).is_cuda and not torch.cuda.is_available()
+
+
+def test_pytorch_may_be_imported_before_or_after(torch):
+    text = """
+with workbench.triton.emulate() as run:
+    import torch
+    assert torch.cuda.is_available() and torch.zeros(3, device="cuda").is_cuda
+assert not torch.cuda.is_available()
+"""
+    for first in ("import workbench.triton, triton", "import torch, workbench.triton", "import workbench.triton"):
+        subprocess.run([sys.executable, "-c", f"{first}\n{text}"], check=True)

@@ -1,0 +1,252 @@
+"""PyTorch's CUDA where there is none: tensors of the CPU look like those of the device that is emulated.
+
+So functions of libraries run as they are. ``torch.cuda`` answers, each function by itself; ``tensor.is_cuda`` and
+``tensor.device`` are those of a device; and what is made on one, by ``device="cuda"`` or ``.cuda()``, lies on the CPU.
+Code inside of PyTorch that is not Python sees the CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from ..emulator import DeviceLimits
+from .host_reads import Follower
+from .target import Target
+
+__all__ = ["cuda_emulated", "has_cuda", "when_torch_is_imported"]
+
+_MEMORY = 80 << 30
+_VERSION = "13.0"
+_NOTHING = """set_device synchronize empty_cache ipc_collect init reset_peak_memory_stats reset_max_memory_allocated
+reset_accumulated_memory_stats reset_max_memory_cached set_stream set_per_process_memory_fraction"""
+_ZERO = """current_device memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached
+max_memory_cached utilization current_blas_handle"""
+
+
+def has_cuda() -> bool:
+    """Whether PyTorch, where it has been imported, has a GPU of its own."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch._C, "_cuda_getDeviceCount") and bool(torch.cuda.is_available())
+
+
+@contextmanager
+def when_torch_is_imported(then: Callable[[], Any]) -> Iterator[None]:
+    """Calls a function now where PyTorch has been imported, and otherwise when it is, until the context ends."""
+    if "torch" in sys.modules:
+        then()
+        yield
+        return
+    finder = _Finder(then)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        finder.leave()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, then: Callable[[], Any]) -> None:
+        self._then = then
+
+    def leave(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        """That of PyTorch, with a loader that calls the function when it has loaded."""
+        if name != "torch":
+            return None
+        self.leave()
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                self._then()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+@contextmanager
+def cuda_emulated(target: Target, cuda: bool, follower: Follower | None) -> Iterator[None]:
+    """PyTorch with the device of a target where ``cuda``; ``follower`` looks at what PyTorch reads and makes."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            args, kwargs = tuple(map(_on_cpu, args)), {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
+            return func(*args, **kwargs) if follower is None else follower(func, args, kwargs)
+
+    with ExitStack() as stack:
+        changes = [*_of_tensors(torch), *_of_cuda(torch, target)] if cuda else []
+        changes += follower.methods() if follower is not None else []
+        for owner, name, new in changes:
+            held = vars(owner).get(name, _MISSING)
+            stack.callback(_put_back, owner, name, held)
+            setattr(owner, name, new)
+        stack.enter_context(Mode())
+        yield
+
+
+_MISSING = object()
+
+
+def _put_back(owner: Any, name: str, held: Any) -> None:
+    if held is _MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, held)
+
+
+def _on_cpu(value: Any) -> Any:
+    """The CPU for a device of CUDA."""
+    torch = sys.modules["torch"]
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    return "cpu" if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")) else value
+
+
+def _of_tensors(torch: Any) -> list[tuple[Any, str, Any]]:
+    """What is changed of tensors. A tensor of the CPU is on the device already."""
+    base, here = torch._C.TensorBase, torch.device("cuda", 0)
+
+    def device(self: Any) -> Any:
+        found = base.device.__get__(self)
+        return here if found.type == "cpu" else found
+
+    def without_device(function: Any) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            if "device" in options:
+                options["device"] = _on_cpu(options["device"])
+            return function(*map(_on_cpu, args), **options)
+
+        return call
+
+    return [
+        (torch.Tensor, "device", property(device)),
+        (torch.Tensor, "is_cuda", property(lambda self: base.device.__get__(self).type == "cpu")),
+        (torch.Tensor, "is_cpu", property(lambda _: False)),
+        (torch.Tensor, "cuda", lambda self, *_, **__: self),
+        (torch.Tensor, "get_device", lambda _: 0),
+        (torch.Tensor, "pin_memory", lambda self, *_: self),
+        (torch.Tensor, "record_stream", lambda *_: None),
+        *((torch.Tensor, name, without_device(getattr(base, name))) for name in ("to", "new_tensor")),
+        *((torch, name, without_device(getattr(torch, name))) for name in ("tensor", "as_tensor", "asarray")),
+        (torch, "get_default_device", lambda: here),
+    ]
+
+
+def _of_cuda(torch: Any, target: Target) -> list[tuple[Any, str, Any]]:
+    """What is changed of ``torch.cuda``, and of what else tells whether there is a device."""
+    limits, here = target.limits, torch.device("cuda", 0)
+    answers: dict[str, Any] = {
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": 1,
+        "_lazy_init": None,
+        "_exchange_device": 0,
+        "_maybe_exchange_device": 0,
+        "get_device_capability": divmod(target.capability, 10),
+        "get_device_name": limits.name,
+        "get_device_properties": _properties(target),
+        "mem_get_info": (_MEMORY, _MEMORY),
+        "is_bf16_supported": target.capability >= 80,
+        "is_tf32_supported": target.capability >= 80,
+        "is_current_stream_capturing": False,
+        "current_stream": _Stream(),
+        "default_stream": _Stream(),
+        "memory_stats": {},
+        "get_arch_list": [target.name],
+        **dict.fromkeys(_NOTHING.split()),
+        **dict.fromkeys(_ZERO.split(), 0),
+    }
+    changes: list[tuple[Any, str, Any]] = [(torch.cuda, name, _answering(value)) for name, value in answers.items()]
+    changes += [
+        (torch.cuda, "stream", contextlib.nullcontext),
+        (torch.cuda, "Stream", _Stream),
+        (torch.cuda, "Event", _Event),
+        (torch.cuda, "manual_seed", torch.manual_seed),
+        (torch.cuda, "manual_seed_all", torch.manual_seed),
+        (torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state()),
+        (torch.cuda, "set_rng_state", lambda state, *_: torch.set_rng_state(state)),
+        (torch.version, "cuda", _VERSION),
+        *((torch.cuda.nvtx, name, _answering(None)) for name in ("range_push", "range_pop", "mark")),
+    ]
+    if accelerator := getattr(torch, "accelerator", None):
+        told = {"is_available": True, "device_count": 1, "current_accelerator": here, "current_device_index": 0}
+        told |= {"synchronize": None, "set_device_index": None, "current_stream": _Stream()}
+        changes += [(accelerator, name, _answering(value)) for name, value in told.items()]
+    return changes
+
+
+def _answering(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+def _properties(target: Target) -> SimpleNamespace:
+    limits: DeviceLimits = target.limits
+    major, minor = divmod(target.capability, 10)
+    return SimpleNamespace(
+        name=limits.name,
+        major=major,
+        minor=minor,
+        total_memory=_MEMORY,
+        multi_processor_count=limits.sm_count,
+        warp_size=32,
+        max_threads_per_block=limits.max_threads_per_block,
+        max_threads_per_multi_processor=32 * limits.max_warps_per_sm,
+        shared_memory_per_block=49_152,
+        shared_memory_per_block_optin=limits.shared_per_block,
+        shared_memory_per_multiprocessor=limits.shared_per_sm,
+        regs_per_multiprocessor=limits.registers_per_sm,
+        L2_cache_size=50 << 20,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        gcnArchName="",
+    )
+
+
+class _Event:
+    """Nothing is timed, and all that came before has happened."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.cuda_event = 0
+
+    def record(self, *_: Any) -> None: ...
+    def wait(self, *_: Any) -> None: ...
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _: Any) -> float:
+        return 0.0
+
+
+class _Stream(_Event):
+    """There is one stream, whose work is done when the call returns."""
+
+    cuda_stream = device_index = stream_id = 0
+
+    def wait_stream(self, _: Any) -> None: ...
+    def wait_event(self, _: Any) -> None: ...
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or _Event()
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
