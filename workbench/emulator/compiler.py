@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +18,7 @@ from .source_lines import RANDOM, cuda_headers, random_headers, standard_headers
 __all__ = ["CompileError", "Compiled", "CompilerUnavailable", "compile_source", "compile_with_nvcc"]
 
 _MOST_ATTEMPTS = 8
+_MOST_NAMED = 4
 _ERROR = re.compile(r"^(.+?)\((\d+)\): (?:catastrophic )?error\b", re.MULTILINE)
 _ASSEMBLER_ERROR = re.compile(r"^ptxas application ptx input, line (\d+); error\s*: (.*)$", re.MULTILINE)
 _PLACE = re.compile(r"[ \t]*\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
@@ -35,13 +36,17 @@ class CompilerUnavailable(RuntimeError):
 @dataclass(slots=True)
 class Compiled:
     """PTX, registers a thread by kernel as ptxas reports them, mangled names of the instances that were asked
-    for, the texts of the files by name, and kernels that are templates with the instances that host code launches."""
+    for, the texts of the files by name, and kernels that are templates with the instances that host code launches.
+
+    ``unoptimised`` compiles the same once more without optimisation; ``notes`` say what a user should know."""
 
     ptx: str
     registers: dict[str, int]
     instances: dict[str, str]
     sources: dict[str, str]
     templates: dict[str, list[str]] = field(default_factory=dict)
+    unoptimised: Callable[[], Compiled] | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -137,10 +142,7 @@ def compile_source(
     texts = [text] if isinstance(files, SourceError) else [text, *(header.text for header in files.headers)]
     searched = (*folders, *cuda_headers(), *(random_headers() if any(RANDOM in part for part in texts) else ()))
     standard = standard_headers(searched)
-    if "-G" in more:
-        options = [f"-arch={arch.replace('sm_', 'compute_')}", "-device-int128", "-w", *more]  # ptxas is not needed
-    else:
-        options = [f"-arch={arch}", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-w", *more]
+    options = [f"-arch={arch}", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-w", *more]
     if not any(option.lstrip("-").startswith("std=") for option in more):
         options.append("-std=c++17")
     options += [f"-D{key}={value}" for key, value in defines.items()]
@@ -151,10 +153,22 @@ def compile_source(
         return _untouched(job, text, files)
     job.opened = _opened(files, instances)
     words = frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(instances)))
-    code = HostCode(files, searched, [header.decode() for header in standard], words)
-    ptx, registers, lowered = _without_host_code(job, code, entries)
+    given = (re.match(r"(?:-D|--define-macro=)(\w+)", option) for option in options)
+    defined = frozenset(found[1] for found in given if found)
+    code = HostCode(files, searched, [header.decode() for header in standard], words, defined=defined)
     sources = {name: text, **{header.name: header.text for header in files.headers}}
-    return Compiled(ptx, registers, lowered, sources, files.templates())
+    templates = files.templates()
+
+    def compiled(job: _Job) -> Compiled:
+        ptx, registers, lowered, notes = _without_host_code(job, code, entries)
+        return Compiled(ptx, registers, lowered, sources, templates, notes=notes)
+
+    result = compiled(job)
+    if not {"-G", "--device-debug"} & {*more}:
+        kept = [option for option in options if option not in ("-lineinfo", "--ptxas-options=-v")]
+        kept = [option.replace("-arch=sm_", "-arch=compute_") for option in kept]  # ptxas takes long, and is not needed
+        result.unoptimised = lambda: compiled(replace(job, options=[*kept, "-G"]))
+    return result
 
 
 def is_instance(entry: str) -> bool:
@@ -209,16 +223,18 @@ def compile_with_nvcc(
         return Compiled(made.read_text(), {}, {}, {name: text})
 
 
-def _without_host_code(job: _Job, code: HostCode, entries: Sequence[str]) -> tuple[str, dict[str, int], dict[str, str]]:
+def _without_host_code(
+    job: _Job, code: HostCode, entries: Sequence[str]
+) -> tuple[str, dict[str, int], dict[str, str], tuple[str, ...]]:
     """Compiles what is for the device, and less of it where what is not needed does not compile."""
     message = ""
     for _ in range(_MOST_ATTEMPTS):
         device = code.device_code()
         try:
-            return job.compile(device)
+            return *job.compile(device), _notes(device)
         except CompileError as error:
             log = str(error)
-        message = message or f"{Path(job.name).name} does not compile:\n{log}{_hints(log, device)}"
+        message = message or f"{_missing(device)}{Path(job.name).name} does not compile:\n{log}{_hints(log, device)}"
         if not device.has_host_code:
             break
         if entries and not code.kernels:
@@ -253,10 +269,28 @@ def _hints(log: str, code: DeviceCode) -> str:
                 f"{name} ({code.taken_out[name]}) is host code, which was left out: a kernel can use it when it is "
                 "marked __device__, or constexpr"
             )
-    if code.absent:
-        listed = ", ".join(f"{header} ({place})" for header, place in code.absent.items())
-        lines.append(f"headers that were not found and left out: {listed}; folders are given with --include")
     return "".join(f"\n{line}" for line in lines)
+
+
+def _missing(code: DeviceCode) -> str:
+    """Which headers were not found: what the compiler misses may come from them."""
+    lines = [
+        f"{place}: {header} is not found and left out: --include FOLDER names its folder\n"
+        for header, place in code.absent.items()
+    ]
+    return "".join(lines)
+
+
+def _notes(code: DeviceCode) -> tuple[str, ...]:
+    """What a user should know though the source compiles: that headers are missing, which may decide what is judged."""
+    notes = _missing(code).splitlines()
+    headers = ", ".join([*code.left_out, *code.absent][:_MOST_NAMED])
+    notes += [
+        f"{place}: an #if reads {macro}, which nothing defines here, and which a header that was left out ({headers}) "
+        f"may define: --define {macro}=1 chooses the other branch"
+        for macro, place in code.undecided.items()
+    ]
+    return tuple(notes)
 
 
 def _text(value: bytes | str) -> str:

@@ -78,9 +78,9 @@ def load(
     compiled = compiler(text, name, dict(defines or {}), folders, options, entries, device)
     program = _named(compiled, name, device)
     program.registers_per_thread.update(compiled.registers)
-    if not {"-G", "--device-debug"} & {*options}:
-        asked = (text, name, dict(defines or {}), folders, [*options, "-G"], entries, device)
-        program.unoptimised = cache(lambda: _named(compiler(*asked), name, device))
+    if (unoptimised := compiled.unoptimised) is not None:
+        program.unoptimised = cache(lambda: _named(unoptimised(), name, device))
+    program.notes = compiled.notes
     program.templates.update(compiled.templates)
     return program
 

@@ -17,6 +17,7 @@ from .ptx import SourceLocation, source_files
 __all__ = [
     "MATHEMATICAL",
     "RANDOM",
+    "STANDARD",
     "asm_at_its_first_line",
     "cuda_headers",
     "header_folder",
@@ -34,7 +35,7 @@ __all__ = [
 RANDOM = "curand"
 """How the names of the headers of cuRAND begin."""
 
-_STANDARD = (
+STANDARD = (
     *("algorithm", "array", "bit", "complex", "functional", "initializer_list", "limits", "numeric", "optional"),
     *("span", "tuple", "type_traits", "utility", "variant"),
     *("cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdlib", "cstring"),
@@ -100,7 +101,7 @@ def standard_headers(folders: Sequence[str | PathLike[str]]) -> dict[bytes, byte
     if not any(Path(folder, "cuda", "std").is_dir() for folder in folders):
         return {}
     headers = {"cstdio": ""}  # printf is the compiler's own
-    for name in _STANDARD:
+    for name in STANDARD:
         headers[name] = f"#include <cuda/std/{name}>\n"
         headers[name] += "namespace cuda { namespace std {} }\nnamespace std { using namespace ::cuda::std; }\n"
     for macro, value in MATHEMATICAL.items():

@@ -11,7 +11,7 @@ from .declarations import Declaration
 from .stubs import ANNOTATING
 from .tokens import Token
 
-__all__ = ["Selection", "used_words"]
+__all__ = ["Selection", "leaves", "used_words"]
 
 _ON_DEVICE = frozenset({"__device__", "__constant__", "__shared__", "__managed__", "__global__", "__grid_constant__"})
 _OF_EXPANSION = _ON_DEVICE | {"__host__", "constexpr", "consteval"}
@@ -59,11 +59,11 @@ class Selection:
 
     def choose(self, declared: Sequence[Declaration], named: Collection[str]) -> None:
         """``named`` are words that are asked for besides: of a template's instance."""
-        leaves = list(_leaves(declared))
+        every = list(leaves(declared))
         waiting: dict[str, list[Declaration]] = {}
         reached: deque[Declaration] = deque()
         seen: set[int] = set()
-        for leaf in leaves:
+        for leaf in every:
             if id(leaf) in self.refused or leaf.kind == "assertion":
                 continue
             if self._is_root(leaf):
@@ -88,12 +88,12 @@ class Selection:
                 if id(leaf) not in seen:
                     seen.add(id(leaf))
                     reached.append(leaf)
-        self._settle(leaves, seen)
+        self._settle(every, seen)
 
-    def _settle(self, leaves: Sequence[Declaration], seen: set[int]) -> None:
-        gone = {name for leaf in leaves if id(leaf) not in seen for name in leaf.names}
-        here = {name for leaf in leaves if id(leaf) in seen for name in leaf.names}
-        for leaf in leaves:
+    def _settle(self, every: Sequence[Declaration], seen: set[int]) -> None:
+        gone = {name for leaf in every if id(leaf) not in seen for name in leaf.names}
+        here = {name for leaf in every if id(leaf) in seen for name in leaf.names}
+        for leaf in every:
             if leaf.kind == "assertion":
                 missing = used_words(leaf.tokens) & gone - here
                 self.host |= bool(missing)
@@ -184,9 +184,9 @@ class Selection:
         return leaf.kind == "macro" or id(leaf) in self.refused
 
 
-def _leaves(declared: Iterable[Declaration]) -> Iterator[Declaration]:
+def leaves(declared: Iterable[Declaration]) -> Iterator[Declaration]:
     for declaration in declared:
         if declaration.kind in ("namespace", "linkage"):
-            yield from _leaves(declaration.children)
+            yield from leaves(declaration.children)
         else:
             yield declaration

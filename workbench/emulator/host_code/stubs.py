@@ -16,6 +16,7 @@ __all__ = [
     "implicit_header",
     "is_device_library",
     "is_host_library",
+    "may_define_macros",
     "standard_includes",
     "stub_for",
 ]
@@ -146,6 +147,9 @@ _CUB_OPERATORS = {  # what cub had before it took those of libcu++
 }
 
 _DRIVER_TEXT = """#pragma once
+#ifndef CUDA_VERSION
+#define CUDA_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)
+#endif
 struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; };
 typedef struct CUtensorMap_st CUtensorMap;
 typedef unsigned long long CUdeviceptr;
@@ -157,8 +161,13 @@ typedef struct CUfunc_st* CUfunction;
 typedef struct CUstream_st* CUstream;
 typedef struct CUevent_st* CUevent;
 """
-HEADERS = {_DRIVER: _DRIVER_TEXT, _TORCH: TORCH}
-"""Texts of the headers that ``stub_for`` names."""
+_EMPTY = (  # headers of C++ that device libraries include for their functions of the host
+    *("chrono", "cstdarg", "ctime", "exception", "fstream", "iomanip", "ios", "iosfwd", "iostream", "istream", "list"),
+    *("map", "memory", "mutex", "new", "ostream", "queue", "random", "ratio", "regex", "set", "sstream", "stdexcept"),
+    *("string", "string_view", "thread", "typeinfo", "unordered_map", "unordered_set", "vector"),
+)
+HEADERS = {_DRIVER: _DRIVER_TEXT, _TORCH: TORCH, **dict.fromkeys(_EMPTY, "")}
+"""Texts of the headers that ``stub_for`` names, and of headers of the host that device libraries include."""
 
 _BOTH = frozenset({"__host__", "__device__"})
 ANNOTATING: dict[str, frozenset[str]] = {
@@ -170,11 +179,20 @@ ANNOTATING: dict[str, frozenset[str]] = {
 
 _TORCH_FOLDERS = ("torch", "ATen", "c10", "THC", "TH", "caffe2")
 _HOST_FOLDERS = ("pybind11", "thrust", "cub", "mpi", "nccl", "opencv2", "Eigen", "boost", "sys", "gtest", "absl")
-_HOST_FILES = frozenset(
+_OF_SYSTEM = frozenset(
+    {"ctype.h", "dirent.h", "dlfcn.h", "errno.h", "fcntl.h", "getopt.h", "inttypes.h", "libgen.h", "locale.h"}
+    | {"malloc.h", "memory.h", "pthread.h", "signal.h", "stdarg.h", "strings.h", "time.h", "unistd.h", "windows.h"}
+)
+_KNOWN_MACROS = ("cuda.h", "cudaTypedefs.h", "cub/", "thrust/", "sys/")
+_HOST_FILES = _OF_SYSTEM | frozenset(
     {"cuda.h", "cudaTypedefs.h", "cuda_profiler_api.h", "cuda_gl_interop.h", "nvml.h", "nvrtc.h", "nccl.h", "mpi.h"}
     | {"cublas_v2.h", "cublas.h", "cublasLt.h", "cublasXt.h", "cudnn.h", "cufft.h", "curand.h", "cusparse.h"}
     | {"cusolverDn.h", "nvToolsExt.h", "nvtx3/nvToolsExt.h", "helper_cuda.h", "helper_functions.h", "helper_string.h"}
     | {"helper_timer.h", "Python.h", "omp.h"}
+)
+_FOR_DEVICES_TOO = frozenset(  # of cutlass/util, whose other headers are for the host
+    f"cutlass/util/{name}"
+    for name in ("debug.h", "device_dump.h", "device_utils.h", "packed_stride.hpp", "type_traits.h")
 )
 _DEVICE_LIBRARIES = ("cutlass/", "cute/", "cub/", "thrust/", "cuda/", "nv/", "cooperative_groups/", "crt/")
 
@@ -214,7 +232,14 @@ def is_device_library(name: str) -> bool:
 
 def is_host_library(name: str) -> bool:
     """Whether a header is one that only a host compiler needs, or can read."""
+    if name.startswith("cutlass/util/"):
+        return name not in _FOR_DEVICES_TOO
     return name in _HOST_FILES or name.partition("/")[0] in (*_TORCH_FOLDERS, *_HOST_FOLDERS)
+
+
+def may_define_macros(name: str) -> bool:
+    """Whether a header of a library of the host may define macros that kernels read."""
+    return is_host_library(name) and name not in _OF_SYSTEM and not name.startswith(_KNOWN_MACROS)
 
 
 def stub_for(name: str) -> str:

@@ -3,9 +3,11 @@
 __all__ = ["TORCH"]
 
 _HALF = r"""#pragma once
+#include "workbench/cuda.h"
 #include <cstdint>
-#include <cuda_fp16.h>
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <type_traits>
 #define WORKBENCH_ARITHMETIC(Type, op) \
     __device__ inline Type operator op(Type a, Type b) { return Type(float(a) op float(b)); } \
     __device__ inline Type operator op(Type a, int b) { return Type(float(a) op float(b)); } \
@@ -132,5 +134,28 @@ _MACROS = r"""
 #define CUDA_KERNEL_LOOP(i, n) CUDA_KERNEL_LOOP_TYPE(i, n, int)
 """
 
-TORCH = _HALF + _ACCESSORS + _INFOS + _MACROS
+_SHUFFLES = r"""
+// of ATen/cuda/DeviceUtils.cuh; halves go as their bits
+#define WORKBENCH_SHUFFLE(name, function, Place) \
+    template <class T> \
+    __device__ __forceinline__ T name(T value, Place place, int width = warpSize, unsigned mask = 0xffffffff) { \
+        if constexpr (std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>) { \
+            value.x = static_cast<unsigned short>(function(mask, int(value.x), place, width)); \
+            return value; \
+        } else { \
+            return function(mask, value, place, width); \
+        } \
+    }
+WORKBENCH_SHUFFLE(WARP_SHFL, __shfl_sync, int)
+WORKBENCH_SHUFFLE(WARP_SHFL_XOR, __shfl_xor_sync, int)
+WORKBENCH_SHUFFLE(WARP_SHFL_UP, __shfl_up_sync, unsigned)
+WORKBENCH_SHUFFLE(WARP_SHFL_DOWN, __shfl_down_sync, unsigned)
+__device__ __forceinline__ unsigned WARP_BALLOT(int predicate, unsigned mask = 0xffffffff) {
+    return __ballot_sync(mask, predicate);
+}
+__device__ __forceinline__ unsigned ACTIVE_MASK() { return __activemask(); }
+__device__ __forceinline__ void WARP_SYNC(unsigned mask = 0xffffffff) { __syncwarp(mask); }
+"""
+
+TORCH = _HALF + _ACCESSORS + _INFOS + _MACROS + _SHUFFLES
 """The text of a header in place of all of PyTorch's."""
