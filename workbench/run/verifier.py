@@ -324,8 +324,10 @@ class Verifier:
         sanitizer.add(stage, verification, problems)
 
     def _resources(self, stage: Stage[Any]) -> list[Resources]:
+        asked = self._asked
         try:
-            return occupancy.suite_resources(stage, self._asked.suite(registry.operation_of(stage)))
+            problems = asked.to_time(stage) if asked.timed else asked.suite(registry.operation_of(stage))
+            return occupancy.suite_resources(stage, problems)
         except (CompileError, KeyError, BadStage):
             return []  # a variant that no verified problem needed; timing it says what is wrong
         except Exception as error:
