@@ -25,7 +25,7 @@ from workbench.judge.draw import distributions
 from workbench.model.arrays import Distribution
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
-from workbench.run.touched import touched
+from workbench.run.affected import affected
 
 ROOT = Path(__file__).parent.parent
 
@@ -93,7 +93,7 @@ def is_thorough(config: pytest.Config, stage: Stage[Any]) -> bool:
 @cache
 def changed(since: str) -> tuple[Stage[Any], ...]:
     """The stages of which a file has changed since a commit."""
-    return tuple(touched(registry.stages(), changed_files(ROOT, since)))
+    return tuple(affected(registry.stages(), changed_files(ROOT, since)))
 
 
 def changed_stages(since: str) -> frozenset[str]:

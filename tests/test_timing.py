@@ -9,7 +9,7 @@ import pytest
 
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.measure import doubts, judged, timing
+from workbench.measure import judged, plausibility, timing
 from workbench.measure.timing import Effort, median_error
 from workbench.model.results import Conditions, DeviceInfo, Measurement, Timing
 from workbench.report import derived
@@ -220,9 +220,9 @@ def test_the_error_of_the_median_covers_the_truth():
 
 
 def test_the_floor_is_set_by_the_slower_of_memory_and_arithmetic():
-    microseconds, by = doubts.roofline_bound(VectorAddProblem(n=2**20, dtype="fp32"), H200)
+    microseconds, by = plausibility.roofline_bound(VectorAddProblem(n=2**20, dtype="fp32"), H200)
     assert by == "memory"
     assert microseconds == pytest.approx(3 * 4 * 2**20 / 4.9e12 * 1e6)
-    microseconds, by = doubts.roofline_bound(GemmProblem(m=4096, n=4096, k=4096, dtype="bf16", out="bf16"), H200)
+    microseconds, by = plausibility.roofline_bound(GemmProblem(m=4096, n=4096, k=4096, dtype="bf16", out="bf16"), H200)
     assert by == "compute"
     assert microseconds == pytest.approx(2 * 4096**3 / 1e15 * 1e6)

@@ -21,7 +21,7 @@ from workbench.devices import open_device
 from workbench.devices.base import OnMachine
 from workbench.harness import Case
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
-from workbench.measure import configurations, doubts, places, timing, tuning
+from workbench.measure import configurations, places, plausibility, timing, tuning
 from workbench.measure.places import Here, There
 from workbench.measure.proposals import Proposals, allowed
 from workbench.measure.tuning import Tuning, tune
@@ -257,7 +257,7 @@ def search(
     monkeypatch.setattr(timing.time, "monotonic", clock)
     monkeypatch.setattr(timing.nvml, "sample", lambda conditions: None)
     monkeypatch.setattr(timing, "baselines_for", lambda operation: [])
-    monkeypatch.setattr(doubts, "roofline_bound", lambda problem, info: (50.0, "memory"))
+    monkeypatch.setattr(plausibility, "roofline_bound", lambda problem, info: (50.0, "memory"))
     monkeypatch.setattr(VECTOR_ADD, "cuda_size", Size(300, 300))
 
     def run(**options: Any) -> Tuning:

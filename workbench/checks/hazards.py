@@ -18,7 +18,7 @@ from ..model.problem import Problem, ProblemError
 from ..model.results import HAZARDS, Failure, Verdict, Verification
 from ..model.stage import Stage
 from ..sandbox import integrity
-from ..workers.ahead import CasesAhead
+from ..workers.prefetch import CasesAhead
 
 SECONDS = 20.0
 """How long the emulator may take for the problem."""

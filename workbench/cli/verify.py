@@ -19,9 +19,9 @@ from ..records.store import AGREEMENT, slug
 from ..records.versions import Remembered
 from ..report import pages, sarif
 from ..report.evidence import tiers
+from ..run.affected import affected
 from ..run.api import NO_TIMES
 from ..run.session import Session
-from ..run.touched import touched
 from . import budget, documents
 from .console import StageProgress, console, notice, table
 from .options import options, specs_argument
@@ -55,7 +55,7 @@ def verify(
 
     A failure is shown with its smallest problem, the first wrong elements, and the command that replays it.
     """
-    stages = touched(registry.select(()), map(Path, specs)) if are_files else registry.select(specs)
+    stages = affected(registry.select(()), map(Path, specs)) if are_files else registry.select(specs)
     if are_files and not stages:
         notice("no stage depends on these files: there is nothing to verify")
         documents.result(None)

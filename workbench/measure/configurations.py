@@ -21,7 +21,7 @@ from ..records.tuned import Trial, TuningError
 from ..report import derived
 from ..toolchain import occupancy
 from ..toolchain.compiler import CompileError, compile_stage
-from . import doubts, timing
+from . import plausibility, timing
 from .judged import solved
 from .timing import Effort
 
@@ -94,7 +94,7 @@ class Judge:
     def __post_init__(self) -> None:
         info = self.device.info()
         self.timed = self.device.times
-        self.l2_bytes, self.roofline_us = info.l2_bytes, doubts.roofline_bound(self.problem, info)[0]
+        self.l2_bytes, self.roofline_us = info.l2_bytes, plausibility.roofline_bound(self.problem, info)[0]
         small = self.problem.cost.flops <= soundness.MOST_FLOPS
         self.case = solved(self.problem) if self.timed or small else None
         self.storage = self.case.storage() if self.case else {}

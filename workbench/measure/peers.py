@@ -13,8 +13,8 @@ from ..model.problem import Problem
 from ..model.results import DeviceInfo, HostTiming, Measurement
 from . import baselines as declared
 from .baselines import first_line, host, host_baseline, peers_of
-from .doubts import Contest
 from .judged import Judge, solved
+from .plausibility import TimingOutcome
 from .timing import LOADING_SECONDS, Effort, contest, enter, expected_seconds, judged_by, measurement, wrong_answers
 
 COMPILING_SECONDS = 10.0
@@ -69,7 +69,7 @@ def _bench_peer(
             answers, broken = plan.apply(enter, *entering, seconds=seconds)
             rejected = broken | wrong_answers(judge, answers)
             arguments = (name, operation, problem, effort, info.l2_bytes, True, judge.lends)
-            outcome: Contest = plan.apply(contest, *arguments, seconds=seconds)
+            outcome: TimingOutcome = plan.apply(contest, *arguments, seconds=seconds)
             outcome.broken = rejected
             return measurement(name, problem, plan, outcome, info, effort, judge)
         finally:

@@ -22,12 +22,12 @@ from ..model.stage import Stage
 from ..sandbox import integrity
 from ..toolchain import nvml
 from ..toolchain.compiler import CompileError
-from . import doubts
+from . import plausibility
 from .baselines import Baseline, Prepared, baselines_for, current_stream, first_line, peers_of
-from .between import Between, turn
-from .doubts import Contest, doubtful, most_leftover, most_unseen, too_fast
 from .judged import HostJudge, Judge, Outputs, RefereeJudge, solved
+from .plausibility import TimingOutcome, implausible, most_leftover, most_unseen, too_fast
 from .referee import Unprepared, of_gpu
+from .sample_reset import SampleReset, turn
 
 Enqueue = Callable[[], None]
 
@@ -352,7 +352,7 @@ def contest(
     l2_bytes: int,
     peer: bool = False,
     lend: bool = False,
-) -> Contest:
+) -> TimingOutcome:
     """Time a bound plan whose baselines have been prepared by `enter`, interleaved with them, in the process that has
     the device.
 
@@ -363,7 +363,7 @@ def contest(
     entrants: Entrants = plan.entrants
     work, conditions = entrants.work, Conditions()
     turn(plan)
-    between = Between(plan, None if peer else name, effort.least)
+    between = SampleReset(plan, None if peer else name, effort.least)
     timings = measure(entrants.contestants, l2_bytes, effort, conditions, between)
     _name_versions(timings, name, operation, peer)
     watch, median = Stopwatch(l2_bytes), float(np.median(timings[name].cold_us))
@@ -384,12 +384,12 @@ def contest(
     work.deliver()
     plan.wait()
     sampled = {array: handed(plan, array, memory, lend) for array, memory in between.kept.items()}
-    return Contest(timings, conditions, leftover, *again, sampled=sampled)
+    return TimingOutcome(timings, conditions, leftover, *again, sampled=sampled)
 
 
 def contest_of_long(
     plan: CudaPlan, name: str, operation: str, l2_bytes: int, first_us: float, leftover_us: float
-) -> Contest:
+) -> TimingOutcome:
     """Time the baselines of a plan whose launch takes so long that the first one, whose answer is judged, is enough: no
     launch before it had these inputs. Raises Fault."""
     entrants: Entrants = plan.entrants
@@ -405,7 +405,7 @@ def contest_of_long(
     nvml.sample(conditions)
     conditions.launch_overhead_us = watch.overhead()
     _device.worked = time.monotonic()
-    return Contest(timings, conditions, leftover_us, 0.0, 0.0)
+    return TimingOutcome(timings, conditions, leftover_us, 0.0, 0.0)
 
 
 def _name_versions(timings: dict[str, Timing], name: str, operation: str, peer: bool) -> None:
@@ -507,7 +507,7 @@ def _bench_problem(
             if first > VERY_LONG_US:
                 effort = EFFORT_OF_LONG
                 arguments: tuple[Any, ...] = (stage.spec, stage.operation, info.l2_bytes, first, leftover)
-                outcome: Contest = plan.apply(contest_of_long, *arguments, seconds=expected)
+                outcome: TimingOutcome = plan.apply(contest_of_long, *arguments, seconds=expected)
             else:
                 effort = EFFORT_OF_LONG if first > LONG_US else effort
                 arguments = (stage.spec, stage.operation, problem, effort, info.l2_bytes, False, judge.lends)
@@ -528,7 +528,7 @@ def measurement(
     name: str,
     problem: Problem,
     plan: Any,
-    outcome: Contest,
+    outcome: TimingOutcome,
     info: DeviceInfo,
     effort: Effort,
     judge: Judge | None = None,
@@ -545,12 +545,12 @@ def measurement(
     if failure:
         return f"wrong after timing: {failure.message}"
     if outcome.sampled and (failure := judge.wrong(outcome.sampled)):
-        why = doubtful(name, outcome)
+        why = implausible(name, outcome)
         said = f"wrong while it was timed, in a sample that was drawn: {failure.message}"
         return f"{said}; {why}" if why else said
-    if reason := doubtful(name, outcome) or too_fast(timings[name], problem, info):
+    if reason := implausible(name, outcome) or too_fast(timings[name], problem, info):
         return reason
-    limit, by = doubts.roofline_bound(problem, info)
+    limit, by = plausibility.roofline_bound(problem, info)
     return Measurement(
         problem=str(problem),
         label=problem.label,

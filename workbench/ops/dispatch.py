@@ -22,7 +22,7 @@ from ..toolchain.compiler import Compiled, compile_stage
 from .arrays import Arrays, CupyArrays, is_cupy
 from .choice import choose
 from .foreign import adopted, converter, is_foreign
-from .prepared import Between, Prepared
+from .prepared import HiddenArrays, Prepared
 from .results import results_of
 from .torch_arrays import TorchArrays, has_memory, is_tensor, torch
 from .torch_library import deferred
@@ -146,7 +146,7 @@ class Operators:
         stage = choose(function.among, problem, *asked)
         plan, arrays = stage.plan(problem), problem.arrays()
         place_of = {str(spec.source): place for place, spec in enumerate(results)}
-        between = Between(
+        between = HiddenArrays(
             plan.scratch,
             {name: a for name, a in arrays.items() if a.output and name not in place_of},
             {name: a for name, a in arrays.items() if a.prepared and name not in call.inputs},

@@ -31,7 +31,7 @@ _captured: list[Any] = []
 
 
 @dataclass(frozen=True)
-class Between:
+class HiddenArrays:
     """Arrays of a plan that are neither the caller's nor his results: what makes them at every call.
 
     `scratch` is memory that the launches hand data over in, `dropped` outputs that the caller does not get; `prepared`
@@ -82,7 +82,7 @@ class Prepared:
         inputs: Sequence[ArraySpec],
         results: Sequence[ArraySpec],
         collect: Callable[[Sequence[Any]], Any] | None,
-        between: Between,
+        between: HiddenArrays,
     ) -> None:
         self.problem, self.stage, self.asked, self.key = problem, stage, asked, key
         self._kind, self._device, self._stream = kind, results[0].device, kind.stream

@@ -1,6 +1,6 @@
 """A run as one page of HTML that needs nothing else: what the pages in Markdown say, charts and timelines inside.
 
-The text is that of `pages`, rendered with HTML switched off; what a record says is tamed before, as it is there. A
+The text is that of `pages`, rendered with HTML switched off; what a record says is escaped before, as it is there. A
 content security policy keeps the page from loading or running anything.
 """
 
@@ -20,13 +20,13 @@ from ..model.results import Run, Verdict
 from ..records import store
 from . import derived, frame, freshness, timeline
 from .derived import three_digits
+from .escaping import escaped, readable
 from .evidence import failed
 from .markdown import sentence
 from .page import Page
 from .pages import agreement_in, best_of, pages_of, records_of
 from .pictures import picture_name
 from .sections import about, timed, verified
-from .taming import readable, tamed
 
 FRAME = Template((Path(__file__).parent / "page.html").read_text())
 NAME = "report.html"
@@ -53,7 +53,7 @@ def write(output: Path, target: Path | None = None, traces: Sequence[Path] = ())
 
 def page(runs: Sequence[Run], traces: Sequence[Path] = (), folder: Path | None = None) -> str:
     """The page of the runs of one device; `folder` is where they are kept. Raises NoTimeline."""
-    made = pages_of([tamed(run) for run in runs], agreement_in(folder) if folder else None)
+    made = pages_of([escaped(run) for run in runs], agreement_in(folder) if folder else None)
     names = dict.fromkeys(name for p in made for name in records_of(folder, p)) if folder else {}
     first = runs[0]
     links = [f'<a href="#operation-{n}">{escape(p.operation)}</a>' for n, p in enumerate(made)]

@@ -21,11 +21,11 @@ from ..model.results import (
 from ..records import store
 from . import derived, frame, freshness
 from .derived import three_digits
+from .escaping import escaped
 from .markdown import sentence, table
 from .page import Page
 from .pictures import write_charts, write_pictures
 from .sections import about, timed, verified
-from .taming import tamed
 
 TIMED = ("fastest stage", "best throughput", "beside the library")
 """Columns of the index where something was timed."""
@@ -39,7 +39,7 @@ def write(output: Path, only: str | None = None) -> list[Path]:
     folders = store.folders(output)
     if not folders:
         raise ResultsError(f"there are no results in {output}; make some with: workbench run --output {output}")
-    loaded = {folder: [tamed(run) for run in store.load(folder)] for folder in folders}
+    loaded = {folder: [escaped(run) for run in store.load(folder)] for folder in folders}
     written = []
     for folder, runs in loaded.items():
         if only in (None, folder.name):
@@ -67,7 +67,7 @@ def _write_folder(folder: Path, runs: Sequence[Run]) -> list[Path]:
 def agreement_in(folder: Path) -> AgreementRun | None:
     """How far the device agrees with the emulator, where that is known. Raises ResultsError."""
     path = folder / store.AGREEMENT
-    return tamed(AgreementRun.load(path)) if path.is_file() else None
+    return escaped(AgreementRun.load(path)) if path.is_file() else None
 
 
 def records_of(folder: Path, page: Page) -> list[str]:

@@ -33,7 +33,7 @@ TIMING_SECONDS = 10.0
 """Longest that a stage usually takes to be timed on one problem, with the library of the vendor beside it."""
 
 
-class Told(Listener, Protocol):
+class BudgetListener(Listener, Protocol):
     """Is told how far a run has come."""
 
     def begun(self, step: Step) -> None:
@@ -53,7 +53,7 @@ class Budget:
     """
 
     def __init__(
-        self, session: Session, stages: Sequence[Stage[Any]], seconds: float, told: Told, processes: int = 1
+        self, session: Session, stages: Sequence[Stage[Any]], seconds: float, told: BudgetListener, processes: int = 1
     ) -> None:
         self._session, self._stages, self._told, self._processes = session, stages, told, processes
         self._seconds, self._until = seconds, time.monotonic() + seconds

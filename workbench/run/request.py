@@ -71,7 +71,7 @@ def takes(stage: Stage[Any], problem: Problem, architecture: int) -> bool:
 
 
 @dataclass
-class Asked:
+class Request:
     """`problems` holds those asked for, by operation; none means the usual ones. Where nothing is timed, it is one.
 
     With a `cluster` its workers solve problems and time: the device is theirs, and what comes out is the same.

@@ -17,13 +17,13 @@ from ..report.evidence import passed
 from ..toolchain.compiler import source_digest, source_of
 from . import verifier
 from .interrupted import Interrupted
-from .request import Asked, Listener
+from .request import Listener, Request
 from .timer import Timer
 from .verifier import Verifier
 
 
 @dataclass
-class Session(Asked):
+class Session(Request):
     """One run in progress: what was asked for, and the record of what was found so far."""
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from ..model.results import HostTiming, Measurement, PeerResult, Run, StageResul
 from ..model.stage import Stage
 from ..toolchain.compiler import compile_stage, source_digest, source_of
 from .interrupted import Interrupted
-from .request import Asked, Listener
+from .request import Listener, Request
 from .verifier import ALL
 
 LATER = "the run ended before it was timed"
@@ -33,9 +33,9 @@ class Timer:
     """Times stages for a session, the record of which is `run`. `save` keeps it, with a stage that is unfinished."""
 
     def __init__(
-        self, asked: Asked, run: Run, interrupted: Interrupted, save: Callable[[StageResult | None], None]
+        self, request: Request, run: Run, interrupted: Interrupted, save: Callable[[StageResult | None], None]
     ) -> None:
-        self._asked, self._run, self._interrupted, self._save = asked, run, interrupted, save
+        self._request, self._run, self._interrupted, self._save = request, run, interrupted, save
         self._expected: set[Problem] = set()
         self._device: IsolatedDevice | None = None
         self._loading: dict[str, Future[IsolatedDevice]] = {}
@@ -45,10 +45,10 @@ class Timer:
 
     def expect(self, stage: Stage[Any]) -> None:
         """A stage will be timed: its judge begins to prepare, and a process to load what it is timed beside."""
-        asked = self._asked
-        if asked.cluster or not (asked.device.times and isinstance(asked.device, IsolatedDevice)):
+        request = self._request
+        if request.cluster or not (request.device.times and isinstance(request.device, IsolatedDevice)):
             return
-        problems = [p for p in asked.to_time(stage) if p not in self._expected]
+        problems = [p for p in request.to_time(stage) if p not in self._expected]
         self._expected.update(problems)
         of_gpu().expect(problems)
         if stage.operation not in self._loading:
@@ -64,7 +64,7 @@ class Timer:
     def _device_for(self, operation: str) -> Device:
         """The device on which the stages of an operation are timed. Raises DeviceUnavailable."""
         loading = self._loading.get(operation)
-        return loading.result() if loading else self._asked.device
+        return loading.result() if loading else self._request.device
 
     def stage(
         self,
@@ -78,7 +78,7 @@ class Timer:
         and one that `result` has a measurement of is left out."""
         if self._expected:
             of_gpu().wait()
-        suite, device = self._asked.to_time(stage), self._device_for(stage.operation)
+        suite, device = self._request.to_time(stage), self._device_for(stage.operation)
         if not registry.operation_of(stage).suite and not suite:
             result.untimed[ALL] = NO_SUITE
         done = {measurement.problem for measurement in result.measurements}
@@ -86,7 +86,7 @@ class Timer:
         same = source_digest(source_of(stage)) == result.source_sha256
         before = {p: m for p in suite if same and (m := self._measured_before(stage, p, result.source_sha256))}
         wanted = [p for p in suite if p not in before and (problems is None or p in problems)]
-        outcomes = self._asked.each(_bench, [(stage, device, p, result.source_sha256) for p in wanted])
+        outcomes = self._request.each(_bench, [(stage, device, p, result.source_sha256) for p in wanted])
         for number, problem in enumerate(suite):
             if enough() or (problem not in before and problem not in wanted):
                 result.untimed[problem.label] = LATER
@@ -100,21 +100,21 @@ class Timer:
                 result.untimed.pop(problem.label, None)
                 continue
             result.untimed[problem.label] = outcome
-            if _takes(stage, problem, self._asked.device):
+            if _takes(stage, problem, self._request.device):
                 self.trouble.setdefault(stage.spec, f"{problem.label}: {outcome}")
 
     def peers(self, operation: str, listener: Listener) -> None:
         """Time the other implementations of an operation, and NumPy on the CPU, on its problems, and save.
 
         None of them is needed: why one has no time is kept with the results, and is no trouble. Raises Fault where
-        the device cannot be asked.
+        the device cannot be request.
         """
-        call, device = self._asked.call, self._device_for(operation)
+        call, device = self._request.call, self._device_for(operation)
         found = call(peers.peers_found, operation, device)
         results = [PeerResult(operation, name, version) for name, version in found.items()]
         self._run.peers += results
         stages = [stage for stage in registry.operations()[operation].stages if self._timed(stage)]
-        for problem in dict.fromkeys(problem for stage in stages for problem in self._asked.to_time(stage)):
+        for problem in dict.fromkeys(problem for stage in stages for problem in self._request.to_time(stage)):
             for peer in results:
                 listener.timing(f"{problem.label}, {peer.name}")
                 before = self._interrupted.peer(peer, problem)
@@ -135,7 +135,7 @@ class Timer:
         return any((s.operation, s.stage) == (stage.operation, stage.name) for s in self._run.stages)
 
     def _measured_before(self, stage: Stage[Any], problem: Problem, digest: str) -> Measurement | None:
-        binary = partial(self._asked.call, _binary_digest, stage, problem, self._asked.device.architecture)
+        binary = partial(self._request.call, _binary_digest, stage, problem, self._request.device.architecture)
         return self._interrupted.measurement(stage, problem, digest, binary)
 
 

@@ -28,10 +28,10 @@ from ..records.store import comparable
 from ..report.evidence import NOT_OF_A_PROBLEM
 from ..toolchain import occupancy
 from ..toolchain.compiler import CompileError, source_digest, source_of, sources_of
-from ..workers.ahead import Ahead
 from ..workers.cluster import Processes
+from ..workers.prefetch import Prefetch
 from .interrupted import Interrupted
-from .request import Asked, Listener
+from .request import Listener, Request
 
 # ----------------------------------------------------------------------------------------- a verification with a memory
 
@@ -166,9 +166,9 @@ def _verify_there(stage: Stage[Any], device: str, how: dict[str, Any]) -> Verifi
 class Verifier:
     """Verifies stages for a session, the record of which is `run`."""
 
-    def __init__(self, asked: Asked, run: Run, interrupted: Interrupted) -> None:
-        self._asked, self._run, self._interrupted = asked, run, interrupted
-        self._ahead: dict[tuple[str, str], Ahead] = {}
+    def __init__(self, request: Request, run: Run, interrupted: Interrupted) -> None:
+        self._request, self._run, self._interrupted = request, run, interrupted
+        self._prefetched: dict[tuple[str, str], Prefetch] = {}
         self._pool: Processes | None = None
         self._begun: dict[tuple[str, str], Future[Verification]] = {}
         self.relied_on = 0
@@ -177,13 +177,13 @@ class Verifier:
     def expect(self, stages: Iterable[Stage[Any]]) -> None:
         """These stages will be asked for, in this order: a cluster may begin. Raises ClusterUnavailable."""
         stages = list(stages)
-        if self._asked.cluster is None:
+        if self._request.cluster is None:
             self._begin(stages)
-        for stage in stages if self._asked.cluster else ():
+        for stage in stages if self._request.cluster else ():
             with contextlib.suppress(OSError):  # what is wrong with the source is said in its turn
                 digest = source_digest(source_of(stage))
                 if not self._passed_before(stage, digest)[0] and (ahead := self._solving(stage, digest)):
-                    self._ahead[stage.spec, digest] = ahead
+                    self._prefetched[stage.spec, digest] = ahead
 
     def result(self, stage: Stage[Any], listener: Listener) -> StageResult:
         """The stage with its verification, and without times. Raises CompilerUnavailable."""
@@ -193,21 +193,21 @@ class Verifier:
             digest, verification = "", self._unreadable(stage, error)
         else:
             verification = self._verified_before(stage, digest) or self._verified(stage, digest, listener)
-        if self._asked.sanitize:
+        if self._request.sanitize:
             self._sanitize(stage, verification)
         if verification.failure:
             publish(stage, verification.failure)
         result = StageResult(stage.operation, stage.name, stage.idea, stage.source, digest, verification)
-        if verification.verdict is Verdict.PASS and self._asked.resources:
+        if verification.verdict is Verdict.PASS and self._request.resources:
             result.resources = self._resources(stage)
-        elif self._asked.timed:
+        elif self._request.timed:
             result.untimed[ALL] = f"verification ended with {verification.verdict}"
         return result
 
     def snapshot(self, stage: Stage[Any]) -> versions.Snapshot | None:
         """What is to be kept if it passes: not one that has solved a single problem."""
-        asked = self._asked
-        if not asked.keep or (not asked.timed and stage.operation in asked.problems):
+        request = self._request
+        if not request.keep or (not request.timed and stage.operation in request.problems):
             return None
         with contextlib.suppress(OSError):  # verification says so
             return versions.Snapshot.of(stage)
@@ -215,11 +215,11 @@ class Verifier:
 
     def _begin(self, stages: Sequence[Stage[Any]]) -> None:
         """Verify several stages at once, on a GPU: most of that is work of the host."""
-        asked, device = self._asked, self._asked.device
+        request, device = self._request, self._request.device
         memory = device.info().memory_bytes // OF_A_PROCESS if device.times else 0
         count = min(len(stages), MOST_AT_ONCE, environment.core_count() * 3 // 4, memory)
         named = not any(stage.code is not None for stage in stages)
-        if count < 2 or asked.sanitize or not named or not isinstance(device, IsolatedDevice):
+        if count < 2 or request.sanitize or not named or not isinstance(device, IsolatedDevice):
             return
         for stage in stages:
             with contextlib.suppress(OSError):  # what is wrong with the source is said in its turn
@@ -230,9 +230,9 @@ class Verifier:
                 self._begun[stage.spec, digest] = self._pool.submit(_verify_there, stage, device.name, self._how(stage))
 
     def _how(self, stage: Stage[Any]) -> dict[str, Any]:
-        asked = self._asked
-        problem = asked.only_problem(stage)
-        return {"remembers": asked.keep, "examples": asked.examples, "seed": asked.seed, "problem": problem}
+        request = self._request
+        problem = request.only_problem(stage)
+        return {"remembers": request.keep, "examples": request.examples, "seed": request.seed, "problem": problem}
 
     def settle(self) -> None:
         """Wait for verifications that have begun: beside them nothing can be timed."""
@@ -266,15 +266,15 @@ class Verifier:
     def _verified(self, stage: Stage[Any], digest: str, listener: Listener) -> Verification:
         if found := self._verified_at_once(stage, digest, listener):
             return found
-        asked, ahead = self._asked, self._solving(stage, digest)
-        problem, solved = asked.only_problem(stage), {} if ahead is None else {"call": ahead}
+        request, ahead = self._request, self._solving(stage, digest)
+        problem, solved = request.only_problem(stage), {} if ahead is None else {"call": ahead}
         try:
             return verify(
                 stage,
-                asked.device,
-                remembers=asked.keep,
-                examples=asked.examples,
-                seed=asked.seed,
+                request.device,
+                remembers=request.keep,
+                examples=request.examples,
+                seed=request.seed,
                 problem=problem,
                 on_problem=listener.verified,
                 **solved,
@@ -283,13 +283,13 @@ class Verifier:
             if ahead:
                 ahead.cancel()
 
-    def _solving(self, stage: Stage[Any], digest: str) -> Ahead | None:
+    def _solving(self, stage: Stage[Any], digest: str) -> Prefetch | None:
         """The workers' answers for a stage with this source, begun before or now."""
-        asked = self._asked
-        if asked.cluster is None or (stage.spec, digest) in self._ahead:
-            return self._ahead.pop((stage.spec, digest), None)
-        problem = asked.only_problem(stage)
-        return Ahead.of(asked.cluster, stage, examples=asked.examples, seed=asked.seed, problem=problem)
+        request = self._request
+        if request.cluster is None or (stage.spec, digest) in self._prefetched:
+            return self._prefetched.pop((stage.spec, digest), None)
+        problem = request.only_problem(stage)
+        return Prefetch.of(request.cluster, stage, examples=request.examples, seed=request.seed, problem=problem)
 
     def _verified_before(self, stage: Stage[Any], digest: str) -> Verification | None:
         """What an earlier run found of this source. A failure is looked at again."""
@@ -304,11 +304,11 @@ class Verifier:
         """How it has passed, and whether that was in the run that is continued."""
         if before := self._interrupted.result(stage, digest):
             return (before.verification if before.verification.verdict is Verdict.PASS else None), True
-        relies = self._asked.rely and not self._asked.fresh and not self._asked.sanitize
+        relies = self._request.rely and not self._request.fresh and not self._request.sanitize
         snapshot = self.snapshot(stage) if relies else None
         if snapshot is None:
             return None, False
-        return passed_before(stage, snapshot, self._run, self._asked.any_seed), False
+        return passed_before(stage, snapshot, self._run, self._request.any_seed), False
 
     def _sanitize(self, stage: Stage[Any], verification: Verification) -> None:
         """Let compute-sanitizer look at what failed, else at what `verify` would try first."""
@@ -317,16 +317,16 @@ class Verifier:
         if verification.failure:
             kind = registry.operation_of(stage).problem
             problems: list[Problem] = [kind.parse(verification.failure.problem)]
-        elif chosen := self._asked.problems.get(stage.operation):
+        elif chosen := self._request.problems.get(stage.operation):
             problems = list(chosen)
         else:
-            problems = harness.drawn(stage, self._asked.device, examples=sanitizer.PROBLEMS, seed=self._asked.seed)
+            problems = harness.drawn(stage, self._request.device, examples=sanitizer.PROBLEMS, seed=self._request.seed)
         sanitizer.add(stage, verification, problems)
 
     def _resources(self, stage: Stage[Any]) -> list[Resources]:
-        asked = self._asked
+        request = self._request
         try:
-            problems = asked.to_time(stage) if asked.timed else asked.suite(registry.operation_of(stage))
+            problems = request.to_time(stage) if request.timed else request.suite(registry.operation_of(stage))
             return occupancy.suite_resources(stage, problems)
         except (CompileError, KeyError, BadStage):
             return []  # a variant that no verified problem needed; timing it says what is wrong
@@ -337,6 +337,6 @@ class Verifier:
 
     def _unreadable(self, stage: Stage[Any], error: OSError) -> Verification:
         message = f"cannot read the source {source_of(stage)}: {error.strerror or error}"
-        replay = f"workbench verify {stage.spec} --device {self._asked.device.name}"
+        replay = f"workbench verify {stage.spec} --device {self._request.device.name}"
         failure = Failure(Verdict.COMPILE_ERROR, "any", message, replay)
-        return Verification(Verdict.COMPILE_ERROR, self._asked.seed, failure=failure)
+        return Verification(Verdict.COMPILE_ERROR, self._request.seed, failure=failure)

@@ -39,7 +39,7 @@ MODULES = (
     "sandbox.integrity",
     "sandbox.plain",
     "reference",
-    "workers.ahead",
+    "workers.prefetch",
     "workers.cluster",
 )
 """Modules of other packages of which the same holds."""

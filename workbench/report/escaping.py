@@ -15,9 +15,9 @@ CODE = frozenset(("commit", "source_sha256", "kernel", "variant", "problem", "re
 """Fields that pages show between backticks."""
 
 
-def tamed(record: T) -> T:
+def escaped(record: T) -> T:
     """The same record, its texts without anything that would be markup on a page."""
-    return _tamed(record, "")  # type: ignore[no-any-return]
+    return _escaped(record, "")  # type: ignore[no-any-return]
 
 
 def readable(page: str) -> str:
@@ -25,16 +25,16 @@ def readable(page: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\u00a0" else "\N{REPLACEMENT CHARACTER}" for c in page)
 
 
-def _tamed(value: Any, field: str) -> Any:
+def _escaped(value: Any, field: str) -> Any:
     if type(value) is str:
         return value if field in FENCED else code(value) if field in CODE else text(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changes = {f.name: _tamed(getattr(value, f.name), f.name) for f in dataclasses.fields(value)}
+        changes = {f.name: _escaped(getattr(value, f.name), f.name) for f in dataclasses.fields(value)}
         return type(value)(**changes)
     if isinstance(value, dict):
-        return {_tamed(key, field): _tamed(each, field) for key, each in value.items()}
+        return {_escaped(key, field): _escaped(each, field) for key, each in value.items()}
     if isinstance(value, list) and not (value and isinstance(value[0], float | int)):
-        return [_tamed(each, field) for each in value]
+        return [_escaped(each, field) for each in value]
     return value
 
 

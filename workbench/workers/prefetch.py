@@ -22,7 +22,7 @@ TOGETHER = 2 * REPEAT_EVERY
 
 
 @dataclass
-class Ahead:
+class Prefetch:
     """Has a cluster solve the problems of a stage before its verification asks for them: it is the `call` of that."""
 
     cluster: Cluster
@@ -30,7 +30,7 @@ class Ahead:
     pending: dict[tuple[Problem, bool], tuple[Future[list[Judgement]], int]]
 
     @classmethod
-    def of(cls, cluster: Cluster, stage: Stage[Any], *, examples: int, seed: int, problem: Problem | None) -> Ahead:
+    def of(cls, cluster: Cluster, stage: Stage[Any], *, examples: int, seed: int, problem: Problem | None) -> Prefetch:
         """What `verify` with the same arguments asks of a stage that is right. Raises OSError, ClusterUnavailable."""
         made = cls(cluster, stage, {})
         wanted: list[tuple[Problem, bool]] = []

@@ -12,7 +12,7 @@ from ..model.results import Conditions, DeviceInfo, Timing
 
 
 @dataclass
-class Contest:
+class TimingOutcome:
     """What came out of one problem: samples by contestant, and two suspicions.
 
     `broken` says of baselines why they were not timed. `leftover_us`: how long the device still worked after the launch
@@ -65,7 +65,7 @@ UNSTEADY = 1.25
 """Largest ratio of the median of the last third of the samples to that of the first, either way."""
 
 
-def doubtful(spec: str, outcome: Contest) -> str | None:
+def implausible(spec: str, outcome: TimingOutcome) -> str | None:
     """Why the samples of a contest are not believed, None where they are."""
     samples = outcome.timings[spec].cold_us
     median = float(np.median(samples))

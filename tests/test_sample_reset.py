@@ -13,8 +13,8 @@ import pytest
 from workbench.devices.cuda import CudaPlan
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.measure import between, doubts, judged, timing
-from workbench.measure.between import Between
+from workbench.measure import judged, plausibility, sample_reset, timing
+from workbench.measure.sample_reset import SampleReset
 from workbench.model.arrays import Array
 from workbench.model.dtypes import FP32, INT32
 from workbench.model.results import Conditions, DeviceInfo, Timing
@@ -53,7 +53,7 @@ def in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sampled(plan: CudaPlan, kernel: Callable[[np.ndarray[Any, Any]], Any]) -> np.ndarray[Any, Any]:
     """What is kept of a kernel y = f(x) that is timed beside another."""
-    then = Between(plan, "a", SAMPLES)
+    then = SampleReset(plan, "a", SAMPLES)
     for _ in range(SAMPLES):
         then("a")
         held(plan, "y")[:] = kernel(held(plan, "x"))
@@ -101,7 +101,7 @@ def test_what_gives_an_answer_again_to_inputs_that_it_has_seen_is_told_by_the_on
         answers.append(2 * x)
         return answers[0]
 
-    between.turn(plan)
+    sample_reset.turn(plan)
     replay(held(plan, "x"))
     assert (sampled(plan, replay) != 2 * np.arange(1000)).any()
 
@@ -134,17 +134,17 @@ BOUND = 2 * 4096**3 / 1e15 * 1e6
 def test_times_that_cannot_be_or_are_flat_at_the_bound_are_refused(
     cold: list[float], sustained: list[float], says: str | None
 ) -> None:
-    found = doubts.too_fast(Timing("a", cold, sustained_us=sustained), GEMM, H200)
+    found = plausibility.too_fast(Timing("a", cold, sustained_us=sustained), GEMM, H200)
     assert found is None if says is None else says in (found or "")
 
 
 def test_what_a_launch_reads_may_come_from_the_l2_when_it_is_sustained() -> None:
     problem = VectorAddProblem(n=2**20, dtype="fp32")
-    memory, compute = doubts.roofline_bounds(problem, H200)
+    memory, compute = plausibility.roofline_bounds(problem, H200)
     assert compute < memory
     for l2_bytes, share, right in ((16 << 20, 0.01, True), (3 << 20, 0.5, False), (3 << 20, 0.8, True)):
         device = dataclasses.replace(H200, l2_bytes=l2_bytes)
-        found = doubts.too_fast(Timing("a", [2 * memory], sustained_us=[share * memory]), problem, device)
+        found = plausibility.too_fast(Timing("a", [2 * memory], sustained_us=[share * memory]), problem, device)
         assert (found is None) == right
 
 
@@ -155,8 +155,10 @@ def test_a_measurement_wrong_in_the_sample_that_was_kept_has_no_time() -> None:
     plan = SimpleNamespace(apply=lambda function, *arguments, seconds: {"c": right})
 
     def measured(kept: np.ndarray[Any, Any]) -> Any:
-        contest = doubts.Contest({"a": Timing("a", [9.0] * 3)}, Conditions(), 0.0, 9.0, 9.0, sampled={"c": kept})
-        return timing.measurement("a", problem, plan, contest, H200, timing.Effort())
+        made = plausibility.TimingOutcome(
+            {"a": Timing("a", [9.0] * 3)}, Conditions(), 0.0, 9.0, 9.0, sampled={"c": kept}
+        )
+        return timing.measurement("a", problem, plan, made, H200, timing.Effort())
 
     assert measured(right.copy()).problem == str(problem)
     wrong = right.copy()

@@ -21,7 +21,7 @@ def turn(plan: CudaPlan) -> None:
     plan.turn(by_chance())
 
 
-class Between:
+class SampleReset:
     """Called before each cold sample with the name of who is next, and with none after the last.
 
     Outputs are unwritten then, and the inputs others, moved along by a number of elements that is drawn: no launch

@@ -12,7 +12,7 @@ from synthetic import MISMATCH, emulated_run, timed_run, verification
 from workbench.model.results import Run, Verdict
 from workbench.records.store import Folder
 from workbench.report import pages
-from workbench.report.taming import code, tamed, text
+from workbench.report.escaping import code, escaped, text
 
 EVIL = "<script>alert(1)</script> <!-- ![x](http://evil/) [y](javascript:1) &lt;b&gt; `c` $x^{2$"
 EVIL += " a\nb\r# heading\x1b[31m\0"
@@ -67,7 +67,7 @@ def test_a_failure_full_of_markup_stays_in_its_block(tmp_path: Path) -> None:
 
 def test_an_ordinary_record_is_left_alone() -> None:
     for run in (timed_run(), emulated_run()):
-        assert tamed(run) == run
+        assert escaped(run) == run
 
 
 @pytest.mark.parametrize("ordinary", ["a < b and c > d", "m <= 8", "R&D", "A[i] + B[j](k", "x_y *z*", "2^10", "größer"])

@@ -11,7 +11,7 @@ from ..model.stage import Stage
 from .watch import files_of
 
 
-def touched(stages: Sequence[Stage[Any]], files: Iterable[Path]) -> list[Stage[Any]]:
+def affected(stages: Sequence[Stage[Any]], files: Iterable[Path]) -> list[Stage[Any]]:
     """Those of the stages that are made of one of the files: their source, a header of it, or Python of the project.
 
     Files that were deleted count where the folder of the operation had them.
