@@ -24,7 +24,7 @@ FUNCTION, FILE = 60, 600
 BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 67_000),
     "Python of tests/": (("tests",), (".py",), 58_500),
-    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 7_700),
+    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 7_900),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_500),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 26_500),
 }

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import call_time
+import launch_races
 import numpy as np
 import peers
 import pytest
@@ -128,3 +129,16 @@ def test_a_kind_that_is_measured_again_on_a_device_replaces_what_the_record_had_
 def test_known_problems_are_beside_libraries_that_their_operations_declare() -> None:
     declared = {baseline.name for operation in registry.operations().values() for baseline in operation.baselines}
     assert {library for kind in peers.KINDS.values() for library in kind.libraries} <= declared
+
+
+def test_every_race_of_launches_is_found_and_mended_and_the_page_counts_those_that_a_gpu_shows() -> None:
+    rows = []
+    for key, case in launch_races.CASES.items():
+        (found,), none = launch_races.emulated(case, False), launch_races.emulated(case, True)
+        assert ": race: " in found and none == []
+        rows += [{"case": key, "fixed": False, "wrong": 3, "found": [found]}]
+        rows += [{"case": key, "fixed": True, "wrong": 0, "found": none}]
+    rows[0]["wrong"], rows[2]["wrong"] = None, 0
+    made = {"environment": {"commit": "c" * 40, "date": "2026-01-02"}, "device": {"name": "GPU", "driver": "1"}}
+    page = launch_races.page(made | {"rows": rows})
+    assert "3 of 4 faults are seen on the GPU" in page and "hung" in page and "3 of 20 wrong" in page
