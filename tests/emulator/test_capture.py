@@ -47,7 +47,17 @@ def line_with(text: str, file: str = "program.cpp") -> int:
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
-RIGHT = ("right", "read", "waited", "waited_by_another_stream", "with_host", "registered", "graph", "repeated")
+RIGHT = (
+    "right",
+    "read",
+    "waited",
+    "waited_by_another_stream",
+    "with_host",
+    "registered",
+    "graph",
+    "repeated",
+    "copied_back",
+)
 
 
 @pytest.mark.parametrize("case", RIGHT)
@@ -93,14 +103,29 @@ def test_a_leak_is_a_strict_finding_at_its_allocation(folder: Path) -> None:
     assert host_finding(found, "leak").place.endswith(f"program.cpp:{line_with('cudaMalloc(&device')}")
 
 
+def test_an_output_that_is_never_copied_back_is_a_strict_finding_at_its_launch(folder: Path) -> None:
+    found = captured(folder, "forgotten", strict=True)
+    one = host_finding(found, "unread_output")
+    assert (
+        one.place.endswith(f"program.cpp:{line_with('cudaLaunchKernel(reinterpret')}")
+        and "the launch of fill" in one.message
+    )
+
+
 @pytest.mark.parametrize(
-    ("case", "kind", "text"), [("race", "race", "x[threadIdx.x] ="), ("unwritten", "uninitialised", "*= factor")]
+    ("case", "kind", "text"),
+    [
+        ("race", "race", "x[threadIdx.x] ="),
+        ("unwritten", "uninitialised", "*= factor"),
+        ("beside", "race", "*= factor"),
+        ("copied_beside", "race", "*= factor"),
+    ],
 )
 def test_what_a_kernel_does_wrong_is_named_at_its_line(folder: Path, case: str, kind: str, text: str) -> None:
     found = captured(folder, case)
-    (finding,) = found.failures
-    assert str(finding.kind) == kind and finding.location is not None
-    lines = {finding.location.line, *([finding.other.line] if finding.other else [])}
+    finding = found.findings[0]
+    assert found.failures and {str(one.kind) for one in found.failures} == {kind}
+    lines = {place.line for place in (finding.location, finding.other) if place}
     assert line_with(text, "kernels.cu") in lines
 
 

@@ -63,7 +63,7 @@ def capture(program: tuple[str, ...], as_json: bool, sarif_file: Path | None, **
     else:
         sys.stdout.flush()
         click.echo(str(found))
-        if found.findings and all(finding.location is None or _is_ptx(finding) for finding in found.findings):
+        if (located := [one for one in found.findings if one.location]) and all(map(_is_ptx, located)):
             click.echo("lines are those of the PTX: compile with -lineinfo for lines of the source", err=True)
     if not found.ok:
         raise click.exceptions.Exit(1)

@@ -183,6 +183,7 @@ HOST: dict[str, tuple[str, str]] = {
     "unread_error": ("A launch failed, and no call has read its error.", "Call cudaGetLastError after launches."),
     "not_emulated": ("The program calls a function, or launches a kernel, that is not emulated.", "Leave it out."),
     "unwritten_copy": ("Bytes that nothing has stored are copied to the host.", "Store them, or copy fewer."),
+    "unread_output": ("What a launch has stored is never read.", "Copy it to the host, or leave the launch out."),
     "leak": ("Memory of the device is never freed.", "Free it."),
 }
 """What is found in the host's code of a captured program, as SARIF has it: what it means and what to do."""

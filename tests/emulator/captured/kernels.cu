@@ -13,3 +13,7 @@ extern "C" __global__ void reverse(float* x, int n) {
 }
 
 extern "C" __global__ void count(int* x) { atomicAdd_system(x, 1); }
+
+extern "C" __global__ void fill(float* x, int n) {
+    if (threadIdx.x < n) x[threadIdx.x] = 1;
+}

@@ -12,6 +12,7 @@
 static void scale() {}
 static void reverse() {}
 static void count() {}
+static void fill() {}
 static float factor;
 
 const int kCount = 64;
@@ -40,6 +41,8 @@ int main(int, char** words) {
                          nullptr, nullptr, nullptr, nullptr);
   __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&count), nullptr, "count", -1, nullptr,
                          nullptr, nullptr, nullptr, nullptr);
+  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&fill), nullptr, "fill", -1, nullptr, nullptr,
+                         nullptr, nullptr, nullptr);
   __cudaRegisterVar(handle, &factor, nullptr, "factor", 0, sizeof factor, 1, 0);
   __cudaRegisterFatBinaryEnd(handle);
 
@@ -71,6 +74,23 @@ int main(int, char** words) {
   } else if (wanted == "read") {
     launch(scale, device, nullptr, 4096);
     if (cudaGetLastError() != 9) return 8;
+  } else if (wanted == "forgotten" || wanted == "copied_back") {
+    void *first, *second;
+    cudaMalloc(&first, kBytes);
+    cudaMalloc(&second, kBytes);
+    launch(fill, first);
+    cudaMemcpy(second, first, kBytes, kWithin);
+    launch(scale, second);
+    if (wanted == "copied_back") cudaMemcpy(host, second, kBytes, kToHost);
+    launch(fill, second);
+    if (wanted == "forgotten") launch(fill, pinned);
+    cudaFree(first);
+    cudaFree(second);
+    cudaMalloc(&first, kBytes);
+    launch(fill, first);
+    launch(fill, first);
+    if (wanted == "copied_back") cudaMemcpy(host, first, kBytes, kToHost);
+    cudaFree(first);
   } else if (wanted == "unwaited_copy") {
     cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
     check(values, 1);
@@ -101,6 +121,20 @@ int main(int, char** words) {
     cudaStreamWaitEvent(other, event, 0);
     cudaStreamSynchronize(other);
     check(values, 1);
+    cudaStreamDestroy(other);
+  } else if (wanted == "beside" || wanted == "behind" || wanted == "copied_beside" ||
+             wanted == "host_between") {
+    void* other;
+    cudaStreamCreate(&other);
+    launch(scale, device, stream);
+    cudaEventRecord(event, stream);
+    if (wanted == "behind") cudaStreamWaitEvent(other, event, 0);
+    if (wanted == "host_between") cudaEventSynchronize(event);
+    if (wanted == "copied_beside")
+      cudaMemcpyAsync(device, pinned, kBytes, kToDevice, other);
+    else
+      launch(scale, device, other);
+    cudaStreamSynchronize(other);
     cudaStreamDestroy(other);
   } else if (wanted == "with_host") {
     std::memset(managed, 0, kBytes);

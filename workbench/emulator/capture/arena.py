@@ -79,6 +79,10 @@ class Arena(Memory):
         parts = self._rows(address, pitch, width, rows)
         return sum(int(np.count_nonzero(a.written[part] == 0)) for a, part in parts if a.written is not None)
 
+    def left_unwritten(self, allocation: Allocation) -> int:
+        """Of its bytes, how many nothing has stored."""
+        return 0 if allocation.written is None else allocation.nbytes - int(np.count_nonzero(allocation.written))
+
     def digest(self) -> bytes:
         """Of everything that is allocated: equal where all bytes are, and which of them have been stored."""
         total = sum(allocation.nbytes for allocation in self.allocations)

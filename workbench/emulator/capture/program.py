@@ -29,8 +29,11 @@ __all__ = ["CaptureError", "Captured", "HostFinding", "capture"]
 _LIBRARY = "libworkbench_cuda.so.1"
 _NAMES = ("libcudart.so.12", "libcudart.so.13", "libcuda.so.1")
 _SOCKET = "WORKBENCH_CAPTURE"
-_SEVERITIES = {"leak": Severity.STRICT, "unwritten_copy": Severity.STRICT}
+_SEVERITIES = dict.fromkeys(("leak", "unwritten_copy", "unread_output"), Severity.STRICT)
 _KERNEL_OF_LAUNCH = re.compile(r"the launch of ([\w:]+)")
+_LAST_WORDS = 10.0
+"""Seconds until the end of a process whose program has ended: others that it has started may go on."""
+
 _PYTHON = {
     "CUPY_ACCELERATORS": "",
     "CUPY_CACHE_IN_MEMORY": "1",
@@ -48,7 +51,8 @@ class HostFinding:
 
     ``kind``: ``host_race`` (memory that an asynchronous copy or a kernel may still use), ``host_access`` (a pointer of
     the device that the host follows), ``out_of_bounds``, ``wrong_direction``, ``invalid_free``, ``unread_error`` (a
-    failed launch whose error nothing reads), ``not_emulated``; of severity strict ``leak`` and ``unwritten_copy``.
+    failed launch whose error nothing reads), ``not_emulated``; of severity strict ``leak``, ``unwritten_copy``
+    and ``unread_output`` (what a launch has stored is never copied back).
     ``test``: that of pytest which was running.
     """
 
@@ -137,7 +141,8 @@ class _Gathered:
             if one.refused:
                 self._once(one.refused, self._result.refused, f"{_at(one.site, one.kernel)}{one.refused}")
                 return
-            self._result.launches[one.kernel] += 1
+            if not one.is_copy:
+                self._result.launches[one.kernel] += 1
             self._result.warp_instructions += one.warp_instructions
             for finding in one.findings:
                 key = (finding.cause, finding.location, finding.other, finding.instruction)
@@ -213,12 +218,15 @@ def capture(
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(path)
         listener.listen()
-        accepting = threading.Thread(target=_accept, args=(listener, options, gathered), daemon=True)
+        serving: list[threading.Thread] = []
+        accepting = threading.Thread(target=_accept, args=(listener, options, gathered, serving), daemon=True)
         accepting.start()
         try:
             result.exit_code = _run(command, _environment(stand_in, folder, path, environment or {}))
         finally:
             listener.close()
+        for one in serving:
+            one.join(_LAST_WORDS)
     return result
 
 
@@ -250,11 +258,12 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
             process.send_signal(signal.SIGINT)
 
 
-def _accept(listener: socket.socket, options: Options, gathered: _Gathered) -> None:
+def _accept(listener: socket.socket, options: Options, gathered: _Gathered, serving: list[threading.Thread]) -> None:
     with suppress(OSError):  # it was closed: the program has ended
         while True:
             connection, _ = listener.accept()
-            threading.Thread(target=_serve, args=(connection, options, gathered), daemon=True).start()
+            serving.append(threading.Thread(target=_serve, args=(connection, options, gathered), daemon=True))
+            serving[-1].start()
 
 
 def _serve(connection: socket.socket, options: Options, gathered: _Gathered) -> None:
@@ -271,6 +280,7 @@ def _serve(connection: socket.socket, options: Options, gathered: _Gathered) -> 
     except OSError:
         pass  # the process has ended
     finally:
+        server.end()
         connection.close()
         server.arena.close()
 

@@ -15,23 +15,25 @@ from pathlib import Path
 from ..architectures import DeviceLimits
 from ..compiler import CompileError, CompilerUnavailable
 from ..decode import UnsupportedInstruction
-from ..execution import Checks, execute
+from ..execution import Checks, prepare
 from ..fat_binary import DamagedData, Image, holds_images, images
 from ..fault import KernelFault
 from ..findings import Finding, FindingKind
 from ..launch_checks import ArgumentError, LaunchError, shared_bytes_of
 from ..mangled import kernel_name_of, matches
-from ..memory import FIRST_ADDRESS
+from ..memory import FIRST_ADDRESS, Allocation
 from ..program import Entry, Program
 from ..ptx import PtxSyntaxError
 from ..statistics import Statistics
 from .arena import ARENA_BYTES, Arena
+from .concurrency import Concurrency, Moment
 from .device import TOTAL_MEMORY, attributes
 
 __all__ = ["HostEvent", "Launched", "Options", "Server"]
 
 _SPACES = {0: "device", 1: "managed", 2: "pinned"}
 _PAGE = 4096
+_MOST_ROWS = 4096
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_CONFIGURATION, _NO_IMAGE, _INVALID_PTX, _NOT_FOUND = 1, 2, 9, 209, 218, 500
 
 _ERRORS = {
@@ -123,7 +125,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch that was executed, or refused with a message."""
+    """A launch that was executed, or refused with a message; or a copy beside launches, with what races with it."""
 
     kernel: str
     grid: tuple[int, ...]
@@ -132,6 +134,7 @@ class Launched:
     warp_instructions: int = 0
     refused: str = ""
     site: str = ""
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,15 @@ class _Module:
     why_not: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """What a launch has stored in an allocation that nothing has read since."""
+
+    kernel: str
+    nbytes: int
+    site: str
+
+
 @dataclass
 class Server:
     """The device of one process: its memory, its modules, and what came of its launches."""
@@ -171,6 +183,12 @@ class Server:
     _counts: Counter[str] = field(default_factory=Counter)
     _after: dict[object, bytes] = field(default_factory=dict)
     _sources: dict[str, str] = field(default_factory=dict)
+    _concurrency: Concurrency = field(init=False)
+    _outputs: dict[int, _Output] = field(default_factory=dict)
+    _has_pools: bool = False
+
+    def __post_init__(self) -> None:
+        self._concurrency = Concurrency(self.arena)
 
     def answer(self, operation: int, payload: bytes) -> tuple[int, bytes]:
         """A status, which is a ``cudaError_t``, and what goes with it."""
@@ -182,7 +200,14 @@ class Server:
         except MemoryError:
             return _OUT_OF_MEMORY, b""
 
-    def _hello(self, _fields: Fields) -> bytes:
+    def end(self) -> None:
+        """The process has ended."""
+        for output in self._outputs.values():
+            self._say_output(output)
+
+    def _hello(self, fields: Fields) -> bytes:
+        fields.text()
+        self._has_pools = bool(fields.number())
         limits = self.options.limits
         found = attributes(limits)
         listed = [number for pair in found.items() for number in pair]
@@ -246,42 +271,78 @@ class Server:
 
     def _release(self, fields: Fields) -> bytes:
         if (allocation := self.arena.find(fields.number())) is not None:
+            if (output := self._outputs.pop(allocation.address, None)) is not None:
+                self._say_output(output)
             self.arena.free(allocation)
         return b""
 
     def _written(self, fields: Fields) -> bytes:
-        address, pitch, width, rows = fields.numbers(4)
-        self.arena.stored(address, pitch, width, rows)
-        return b""
+        box = fields.numbers(4)
+        self.arena.stored(*box)
+        return self._copy(fields, box, None)
 
     def _copied(self, fields: Fields) -> bytes:
-        self.arena.copy_state(fields.numbers(4), fields.numbers(4))
-        return b""
+        target, source = fields.numbers(4), fields.numbers(4)
+        self._read(source[0])
+        self.arena.copy_state(target, source)
+        return self._copy(fields, target, source)
 
     def _check_written(self, fields: Fields) -> bytes:
-        address, pitch, width, rows = fields.numbers(4)
-        return _packed(self.arena.unwritten(address, pitch, width, rows))
+        box = fields.numbers(4)
+        self._read(box[0])
+        return _packed(self.arena.unwritten(*box)) + self._copy(fields, None, box)
+
+    def _copy(self, fields: Fields, to: tuple[int, ...] | None, source: tuple[int, ...] | None) -> bytes:
+        function, site, moment = fields.text(), fields.text(), _moment(fields)
+        stored, read = (() if box is None else _rows(*box) for box in (to, source))
+        for label, statistics in self._concurrency.copy(function, stored, read, moment):
+            self.launched(Launched(label, (), (), tuple(statistics.findings), site=site, is_copy=True))
+        return b""
 
     def _launch(self, fields: Fields) -> bytes:
         entry = self._kernels[fields.number()]
         grid, block, cluster = fields.numbers(3), fields.numbers(3), fields.numbers(3)
-        shared, _cooperative, _stream = fields.numbers(3)
-        parameters, site = fields.data(), fields.text()
+        shared, _cooperative = fields.numbers(2)
+        parameters, site, moment = fields.data(), fields.text(), _moment(fields)
         name = str(kernel_name_of(entry.name))
         arguments = [parameters[p.offset : p.offset + p.size] for p in entry.parameters]
         shape = grid, block, cluster, shared
         if self._repeats((entry.name, shape, parameters)):
             self.launched(Launched(name, grid, block, site=site))
             return _packed(0, "")
+        given = self._given(parameters)
+        unwritten = {allocation.address: self.arena.left_unwritten(allocation) for allocation in given}
         try:
-            statistics, stopped = self._executed(entry, shape, arguments)
+            statistics, stopped = self._executed(entry, shape, arguments, moment)
         except (LaunchError, ArgumentError) as error:
             self.launched(Launched(name, grid, block, refused=str(error), site=site))
             raise _Refused(_INVALID_CONFIGURATION, str(error)) from None
         counted = statistics.warp_instructions
         self.launched(Launched(name, grid, block, tuple(statistics.findings), counted, site=site))
+        for allocation in given:
+            first = self._outputs.pop(allocation.address, None)
+            if self.arena.left_unwritten(allocation) < unwritten[allocation.address]:
+                self._outputs[allocation.address] = _Output(name, allocation.nbytes, site)
+            elif first is not None and first.kernel == name:
+                self._outputs[allocation.address] = first
         ended = next((_ERRORS[f.kind] for f in reversed(statistics.findings) if f.kind in _ERRORS), 0)
         return _packed(ended if stopped else 0, statistics.output)
+
+    def _given(self, parameters: bytes) -> list[Allocation]:
+        """The device's memory that pointers among the parameters lie in."""
+        if self._has_pools:
+            return []
+        words = struct.unpack(f"<{len(parameters) // 8}Q", parameters[: len(parameters) // 8 * 8])
+        found = {a.address: a for word in words if word >= FIRST_ADDRESS and (a := self.arena.find(word)) is not None}
+        return [allocation for allocation in found.values() if allocation.name.startswith("device ")]
+
+    def _read(self, address: int) -> None:
+        if (allocation := self.arena.find(address)) is not None:
+            self._outputs.pop(allocation.address, None)
+
+    def _say_output(self, output: _Output) -> None:
+        stored = f"the launch of {output.kernel} stores into {output.nbytes} bytes of device memory that nothing reads"
+        self.said(HostEvent("unread_output", f"{stored} afterwards: copy them to the host", output.site))
 
     def _repeats(self, launch: object) -> bool:
         """Whether a launch would do nothing: it has left memory as it was before, and memory is so now."""
@@ -289,32 +350,34 @@ class Server:
         self._after[launch] = now = b"" if before is None else self.arena.digest()
         return bool(now) and now == before
 
-    def _executed(self, entry: Entry, shape: _Shape, arguments: list[bytes]) -> tuple[Statistics, bool]:
+    def _executed(self, entry: Entry, shape: _Shape, arguments: list[bytes], moment: Moment) -> tuple[Statistics, bool]:
         options = self.options
         grid, block, cluster, shared = shape
+        launch = prepare(
+            entry,
+            grid,
+            block,
+            arguments,
+            memory=self.arena,
+            cluster=cluster,
+            shared_bytes=shared,
+            threads=options.threads,
+            seed=options.seed,
+            limits=options.limits,
+            max_warp_instructions=options.max_warp_instructions,
+            max_seconds=options.max_seconds,
+            strict=options.strict,
+            suppress=options.suppress,
+            checks=Checks.ALL if self._is_checked(entry) else Checks.NONE,
+            max_findings=20,
+        )
+        done, copies = self._concurrency.execute(launch, moment)
+        for label, found in copies:
+            self.launched(Launched(label, (), (), tuple(found.findings), is_copy=True))
         try:
-            done = execute(
-                entry,
-                grid,
-                block,
-                arguments,
-                memory=self.arena,
-                cluster=cluster,
-                shared_bytes=shared,
-                threads=options.threads,
-                seed=options.seed,
-                limits=options.limits,
-                max_warp_instructions=options.max_warp_instructions,
-                max_seconds=options.max_seconds,
-                strict=options.strict,
-                suppress=options.suppress,
-                checks=Checks.ALL if self._is_checked(entry) else Checks.NONE,
-                max_findings=20,
-            )
-        except KernelFault as fault:
-            if fault.statistics is None:
-                raise
-            return fault.statistics, True
+            launch.rules.check(done)
+        except KernelFault:
+            return done, True
         return done, False
 
     def _is_checked(self, entry: Entry) -> bool:
@@ -337,6 +400,18 @@ class Server:
         name = fields.text()
         self._sources[name] = fields.text()
         return b""
+
+
+def _moment(fields: Fields) -> Moment:
+    stream, number, programmatic, known = fields.numbers(4)
+    return Moment(stream, number, dict(fields.numbers(2) for _ in range(known)), bool(programmatic))  # type: ignore[misc]
+
+
+def _rows(address: int, pitch: int, width: int, rows: int) -> list[tuple[int, int]]:
+    """A box as addresses and sizes; what lies between its rows is left out unless there are very many."""
+    if pitch == width or rows > _MOST_ROWS:
+        return [(address, (rows - 1) * pitch + width)]
+    return [(address + row * pitch, width) for row in range(rows)]
 
 
 def _module_of(given: list[bytes], arch: str, sources: Mapping[str, str]) -> _Module:

@@ -55,14 +55,15 @@ void carry_out(const Copy& copy, const std::string& site, const Moment& moment) 
   for (uint64_t row = 0; row < copy.to.rows; row++)
     std::memmove(bytes_at(copy.to.address + row * copy.to.pitch),
                  bytes_at(copy.from.address + row * copy.from.pitch), copy.to.width);
+  const Operated by{copy.function, site, moment};
   const bool to_device = is_device_address(copy.to.address),
              from_device = is_device_address(copy.from.address);
   if (to_device && from_device)
-    copied(copy.to, copy.from);
+    copied(copy.to, copy.from, by);
   else if (to_device)
-    stored(copy.to);
+    stored(copy.to, by);
   else if (from_device)
-    if (const uint64_t bytes = unwritten(copy.from); bytes > 0)
+    if (const uint64_t bytes = unwritten(copy.from, by); bytes > 0)
       report("unwritten_copy",
              std::string(copy.function) + " copies " + std::to_string(bytes) +
                  " bytes to the host that nothing has stored",
@@ -103,7 +104,8 @@ int fill(Stream& stream, const Box& to, uint32_t value, unsigned element_bytes, 
     return kInvalidValue;
   }
   if (!inside(to, function, "stores")) return kInvalidValue;
-  submit(stream, NodeType::fill, [to, value, element_bytes](const Moment&) {
+  const std::string site = call_site();
+  submit(stream, NodeType::fill, [to, value, element_bytes, function, site](const Moment& moment) {
     for (uint64_t row = 0; row < to.rows; row++) {
       uint8_t* first = alias(to.address + row * to.pitch);
       if (element_bytes == 1) {
@@ -113,7 +115,7 @@ int fill(Stream& stream, const Box& to, uint32_t value, unsigned element_bytes, 
           std::memcpy(first + at, &value, element_bytes);
       }
     }
-    stored(to);
+    stored(to, {function, site, moment});
   });
   return 0;
 }

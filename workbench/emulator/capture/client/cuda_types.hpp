@@ -79,7 +79,7 @@ struct alignas(8) LaunchAttribute {
     int number;
   };
 };
-enum { kCooperative = 2, kClusterDimension = 4 };
+enum { kCooperative = 2, kClusterDimension = 4, kProgrammatic = 6 };
 struct LaunchConfiguration {
   dim3 grid, block;
   size_t shared;

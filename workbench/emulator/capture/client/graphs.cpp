@@ -28,7 +28,8 @@ std::vector<Node*> nodes_of(void* const* handles, size_t count) {
 template <class Function>
 Work in_stream(Function function) {
   return [function](const Moment& moment) {
-    Stream stream{moment.stream, false, 0, 0, {{moment.stream, moment.number - 1}}, nullptr, false, {}};
+    Stream stream{moment.stream, false, 0, 0, moment.known, nullptr, false, {}};
+    stream.known[moment.stream] = moment.number - 1;
     function(stream);
   };
 }

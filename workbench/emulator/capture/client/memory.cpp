@@ -12,6 +12,7 @@
 
 #include "connection.hpp"
 #include "python.hpp"
+#include "streams.hpp"
 
 namespace workbench::capture {
 namespace {
@@ -116,7 +117,7 @@ void open() {
   char program[4096];
   const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
   program[std::max<ssize_t>(length, 0)] = 0;
-  Reply reply = ask(Request(Operation::hello).text(program).number(static_cast<uint64_t>(getpid())));
+  Reply reply = ask(Request(Operation::hello).text(program).number(is_python()));
   base = reply.number();
   arena_bytes = reply.number();
   facts.name = reply.text();
@@ -211,19 +212,19 @@ Request& add_box(Request& request, const Box& box) {
 }
 }  // namespace
 
-void stored(const Box& to) {
+void stored(const Box& to, const Operated& by) {
   Request request(Operation::written);
-  ask(add_box(request, to));
+  ask(add_moment(add_box(request, to).text(by.function).text(by.site), by.moment));
 }
 
-void copied(const Box& to, const Box& from) {
+void copied(const Box& to, const Box& from, const Operated& by) {
   Request request(Operation::copied);
-  ask(add_box(add_box(request, to), from));
+  ask(add_moment(add_box(add_box(request, to), from).text(by.function).text(by.site), by.moment));
 }
 
-uint64_t unwritten(const Box& from) {
+uint64_t unwritten(const Box& from, const Operated& by) {
   Request request(Operation::check_written);
-  return ask(add_box(request, from)).number();
+  return ask(add_moment(add_box(request, from).text(by.function).text(by.site), by.moment)).number();
 }
 
 void guard(uint64_t address, uint64_t bytes, bool only_read, const std::string& what, uint64_t stream,

@@ -23,6 +23,7 @@ struct Allocation {
 
 // A moment of a stream: everything up to its operation of that number.
 using Clock = std::map<uint64_t, uint64_t>;  // by stream
+struct Moment;
 
 // Attributes of the device by their number in CUDA, its name and memory, as the emulator says; connects to
 // it.
@@ -49,11 +50,17 @@ uint8_t* alias(uint64_t address);
 struct Box {
   uint64_t address, pitch, width, rows;
 };
+// An operation of a stream, and where the host asked for it.
+struct Operated {
+  const char* function;
+  const std::string& site;
+  const Moment& moment;
+};
 // Tells the emulator that the host has stored these bytes, or that the device has copied them from others.
-void stored(const Box& to);
-void copied(const Box& to, const Box& from);
-// Of these bytes, how many nothing has ever stored.
-uint64_t unwritten(const Box& from);
+void stored(const Box& to, const Operated& by);
+void copied(const Box& to, const Box& from, const Operated& by);
+// Of these bytes, which are copied to the host, how many nothing has ever stored.
+uint64_t unwritten(const Box& from, const Operated& by);
 
 // The host may not touch (or, of what is only read, not write) these bytes before it has waited for the
 // moment.

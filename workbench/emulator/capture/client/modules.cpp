@@ -80,8 +80,11 @@ int carry_out(const Launch& launch, const Moment& moment) {
   request.number(launch.kernel->id);
   for (const Dimensions& three : {launch.grid, launch.block, launch.cluster})
     for (const uint32_t one : three) request.number(one);
-  request.number(launch.shared).number(launch.cooperative).number(moment.stream);
-  Reply reply = ask(request.bytes(launch.arguments.data(), launch.arguments.size()).text(launch.site));
+  request.number(launch.shared).number(launch.cooperative);
+  request.bytes(launch.arguments.data(), launch.arguments.size()).text(launch.site);
+  Moment known = moment;
+  known.programmatic = launch.programmatic;
+  Reply reply = ask(add_moment(request, known));
   if (const auto error = static_cast<int>(reply.number()); error != 0) sticky = error;
   const std::string printed = reply.text();
   std::fwrite(printed.data(), 1, printed.size(), stdout);

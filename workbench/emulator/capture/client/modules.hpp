@@ -49,6 +49,7 @@ struct Launch {
   bool cooperative;
   std::vector<uint8_t> arguments;
   std::string site;
+  bool programmatic = false;  // may begin before the launch in front of it has ended
 };
 
 std::vector<uint8_t> packed(const Kernel& kernel, void** arguments);

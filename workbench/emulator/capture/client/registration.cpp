@@ -108,6 +108,7 @@ Error launch_kernel(const void* function, const LaunchConfiguration& how, std::v
                 how.shared, false,           std::move(arguments), call_site()};
   for (unsigned i = 0; i < how.attribute_count; i++) {
     if (how.attributes[i].id == kClusterDimension) wanted.cluster = three(how.attributes[i].cluster);
+    if (how.attributes[i].id == kProgrammatic) wanted.programmatic = how.attributes[i].number != 0;
     if (how.attributes[i].id == kCooperative) wanted.cooperative = how.attributes[i].number != 0;
   }
   return launch(*stream, std::move(wanted));

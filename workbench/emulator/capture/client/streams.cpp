@@ -17,6 +17,12 @@ std::vector<std::unique_ptr<Stream>>& streams() {
   return *all;
 }
 
+// What the host has waited for: all that it submits later comes behind.
+Clock& host() {
+  static auto* clock = new Clock;
+  return *clock;
+}
+
 Stream& legacy() {
   static auto* stream = new Stream{0, true, 0, 0, {}, nullptr, false, {}};
   return *stream;
@@ -34,10 +40,24 @@ Moment advance(Stream& stream) {
   } else if (stream.blocking) {
     merge(stream.known, legacy().known);
   }
-  return {stream.id, ++stream.known[stream.id]};
+  merge(stream.known, host());
+  const uint64_t number = ++stream.known[stream.id];
+  return {stream.id, number, stream.known};
+}
+
+void host_waits(const Clock& known) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  merge(host(), known);
+  waited(known);
 }
 
 }  // namespace
+
+Request& add_moment(Request& request, const Moment& moment) {
+  request.number(moment.stream).number(moment.number).number(moment.programmatic).number(moment.known.size());
+  for (const auto& [stream, number] : moment.known) request.number(stream).number(number);
+  return request;
+}
 
 Node* Graph::add(NodeType type, Work work, std::vector<Node*> after) {
   nodes.push_back(std::make_unique<Node>(Node{type, std::move(work), std::move(after), nullptr}));
@@ -153,16 +173,16 @@ void launch(Stream& stream, const Graph& graph) {
 void synchronize(const Stream& stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   if (&stream == &legacy()) advance(legacy());
-  waited(stream.known);
+  host_waits(stream.known);
 }
 
-void synchronize(const Event& event) { waited(event.known); }
+void synchronize(const Event& event) { host_waits(event.known); }
 
 void synchronize_device() {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   Clock all = legacy().known;
   for (const auto& stream : streams()) merge(all, stream->known);
-  waited(all);
+  host_waits(all);
 }
 
 bool begin_capture(Stream& stream, std::unique_ptr<Graph> into) {

@@ -12,15 +12,20 @@
 #include <string>
 #include <vector>
 
+#include "connection.hpp"
 #include "memory.hpp"
 
 namespace workbench::capture {
 
 struct Graph;
 
+// An operation of a stream, by its number there, and what has ended before it.
 struct Moment {
   uint64_t stream, number;
+  Clock known;
+  bool programmatic = false;  // may begin before the one in front of it in the stream has ended
 };
+Request& add_moment(Request& request, const Moment& moment);
 using Work = std::function<void(const Moment&)>;
 
 enum class NodeType : int {
