@@ -14,6 +14,7 @@ import pytest
 from workbench import Launch, Plan, simple_operation
 from workbench.devices import Fault
 from workbench.devices.emulated import EmulatedDevice
+from workbench.sandbox import confine
 from workbench.toolchain import compiler
 from workbench.toolchain.compiler import CompileError, compile_source, translate_stage
 
@@ -256,6 +257,58 @@ def test_headers_are_looked_for_every_time(source):
     assert compiler.with_headers(source) == [source, helper]
     (source.parent / "missing.cuh").touch()
     assert compiler.with_headers(source) == [source, helper, source.parent / "missing.cuh"]
+
+
+KERNEL = 'extern "C" __global__ void k(int* x) { x[0] = A; }\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '#include "part.cuh"\n',
+        '  # /* also this */ include "part.cuh"\n',
+        '%:include "part.cuh"\n',
+        '#inc\\\nlude "part.cuh"\n',
+        '#define NAME "part.cuh"\n#include NAME\n',
+        "#define TEXT(x) #x\n#include TEXT(part.cuh)\n",
+        '#define A 1\n#if __has_include("part.cuh")\n#undef A\n#define A 2\n#endif\n',
+        "#define A 1\n#define TEXT(x) #x\n#if __has_include(TEXT(part.cuh))\n#undef A\n#define A 2\n#endif\n",
+        '#define A 1\n#define HAS __has_include\n#if HAS("part.cuh")\n#undef A\n#define A 2\n#endif\n',
+    ],
+)
+def test_the_digest_knows_what_the_compiler_reads_and_asks_for(text, source):
+    source.write_text(text + KERNEL)
+    part = source.parent / "part.cuh"
+    seen = set()
+    for content in (None, "", "#define A 5\n", "#define A 6\n"):
+        if content is not None:
+            part.write_text(content)
+        seen.add(compiler.source_digest(source))
+    assert len(seen) == 4
+
+
+@pytest.mark.skipif(confine.landlock_version() < 1, reason="this kernel has no Landlock")
+def test_a_name_that_is_computed_finds_nothing_outside_of_the_folders_of_headers(source, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "part.cuh"
+    outside.write_text("#define A 5\n")
+    literal = f'#include "{outside}"\n'
+    source.write_text(literal + KERNEL)
+    assert outside in compiler.contents(source) and ", 5" in compile_source(source, {}).ptx
+    computed = f"#define TEXT(x) #x\n#define IN(x) TEXT(x)\n#define PLACE {outside}\n"
+    asked = "#if __has_include(IN(PLACE))\n#define A 7\n#else\n#define A 8\n#endif\n#include <cuda_bf16.h>\n"
+    source.write_text(computed + asked + KERNEL)
+    assert ", 8" in compile_source(source, {}).ptx
+    source.write_text(f"{computed}#include IN(PLACE)\n{KERNEL}")
+    with pytest.raises(CompileError, match="cannot open source file"):
+        compile_source(source, {})
+
+
+def test_a_pipe_and_a_device_are_no_header(source):
+    os.mkfifo(source.parent / "part.cuh")
+    for name in (source.parent / "part.cuh", Path("/dev/zero"), Path("part.cuh")):
+        source.write_text(f'#include "{name}"\n{KERNEL}')
+        with pytest.raises(OSError, match="not a regular file"):
+            compile_source(source, {})
 
 
 def test_headers_keep_their_folders_where_copies_are_made_of_all_of_them(source, tmp_path):

@@ -164,8 +164,8 @@ from pathlib import Path
 from workbench.toolchain import compiling
 pids = []
 original = compiling._Process.__init__
-def begin(self, memory):
-    original(self, memory)
+def begin(self, *limits):
+    original(self, *limits)
     print(self._process.pid, flush=True)
 compiling._Process.__init__ = begin
 from workbench.toolchain.compiler import compile_source

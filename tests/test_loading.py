@@ -103,6 +103,21 @@ def test_only_stages_that_have_passed_as_they_are_now_solve_calls(project: Path,
     assert solved_by(ops.load("scaled_sum"), gpu) == "first"
 
 
+@pytest.mark.parametrize("changed", ["helper", "data", "environment"])
+def test_a_change_of_what_launches_depend_on_voids_a_pass(changed: str, project: Path) -> None:
+    verified("scaled_sum")
+    ops.load("scaled_sum")
+    if changed == "environment":
+        for stage in registry.select(["scaled_sum"]):
+            object.__setattr__(stage, "defines_for", lambda p, f=stage.defines_for: f(p) | {"FACTOR": 2})
+    elif changed == "data":
+        (project / "table.json").write_text("{}")
+    else:
+        (project / "helper.py").write_text("TILE = 3\n")
+    with pytest.raises(ops.Unverified, match="run `workbench verify scaled_sum`"):
+        ops.load("scaled_sum")
+
+
 def test_a_stage_that_has_failed_since_it_passed_is_not_verified(project: Path, gpu: EmulatedGpu) -> None:
     verified("scaled_sum")
     (stage,) = registry.select(["scaled_sum:second"])

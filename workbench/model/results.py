@@ -268,7 +268,10 @@ class Measurement:
 
 @dataclass
 class StageResult:
-    """Everything about one stage in one run. `untimed` says for each problem label why it has no measurement."""
+    """Everything about one stage in one run. `untimed` says for each problem label why it has no measurement.
+
+    `depends_sha256` is of what its launches depend on beside the source: `workbench.records.versions.surroundings`.
+    """
 
     operation: str
     stage: str
@@ -279,6 +282,7 @@ class StageResult:
     resources: list[Resources] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
     untimed: dict[str, str] = field(default_factory=dict)
+    depends_sha256: str = ""
 
 
 @dataclass

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 
 import threadpoolctl
 
@@ -90,19 +89,29 @@ def code_digest() -> str:
     Python and the emulator's engine; of the project every module that is loaded, and all of the packages that declare
     its operations, since a part of those may be loaded later."""
     found = registry.loaded()
-    modules = [found.modules[name] for name in found.own]
-    declared = {path for module in modules for path in _beside(module)}
+    declared = {path for path in project_files() if path.suffix == ".py"}
     loaded = _loaded(found.project.root) if found.project else set()
     return _digest(sorted(declared | loaded))
 
 
-def _beside(module: ModuleType) -> Iterator[Path]:
-    """The Python files of the package that a module is in; of a module in none those of its folder."""
-    package = sys.modules.get(module.__name__.partition(".")[0], module)
-    for folder in getattr(package, "__path__", ()):
-        yield from Path(folder).rglob("*.py")
-    if module.__file__:
-        yield from Path(module.__file__).parent.glob("*.py")
+CUDA = (".cu", ".cuh", ".h", ".hpp", ".ptx", ".cubin")
+"""Files of which the digest of a stage's source says whether they count."""
+
+
+def project_files() -> list[Path]:
+    """The files of the project's packages with kernels but for CUDA sources; of a module in no package the Python
+    files of its folder."""
+    found = registry.loaded()
+    named = [found.modules[name].__name__ for name in found.own] + [*(found.project.kernels if found.project else ())]
+    files: dict[Path, None] = {}
+    for top in dict.fromkeys(name.partition(".")[0] for name in named):
+        module = sys.modules.get(top)
+        folders = list(getattr(module, "__path__", ()))
+        inside = [path for folder in folders for path in Path(folder).rglob("*") if "__pycache__" not in path.parts]
+        if not folders and module and module.__file__:
+            inside = [*Path(module.__file__).parent.glob("*.py")]
+        files |= dict.fromkeys(path for path in inside if path.is_file() and path.suffix not in CUDA)
+    return sorted(files)
 
 
 def _loaded(root: Path) -> set[Path]:

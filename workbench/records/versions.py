@@ -22,9 +22,13 @@ from typing import Any
 
 from ..catalogue import registry
 from ..model.errors import WorkbenchError
+from ..model.machine import H200
+from ..model.problem import Problem
 from ..model.results import Failure, Measurement, ResultsError, Run
 from ..model.stage import Stage
+from ..sandbox import plain
 from ..toolchain.compiler import INCLUDE, cache_folder, contents, source_of, sources_of
+from . import environment
 from .store import comparable
 
 
@@ -169,6 +173,38 @@ def declaration(stage: Stage[Any]) -> str:
         return inspect.getsource(stage.plan_for)
     except (OSError, TypeError):  # declared in a string, or no function
         return ""
+
+
+MOST_PROBLEMS, MOST_DATA = 8, 1 << 20
+"""Problems of a suite for which a launch is asked, and bytes of a file that are read: its size counts, too."""
+
+
+def surroundings(stage: Stage[Any]) -> str:
+    """SHA-256 of what a launch of a project's stage depends on beside its source, its parameters and its declaration.
+
+    These are the files of the project's packages but for CUDA sources, with constants and helpers of their modules, and
+    macros and launches for problems of the suite. The workbench's own stages have its version.
+    """
+    found = registry.loaded()
+    if found.project is None:
+        return ""
+    digest = hashlib.sha256()
+    for path in environment.project_files():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            about = f"{os.path.relpath(path, found.project.root)} {path.stat().st_size}"
+            digest.update(f"{about}\n".encode() + file.read(MOST_DATA))
+    operation, stage = registry.operation_of(stage), stage.on(H200)
+    for problem in operation.suite[:MOST_PROBLEMS] or (operation.problem(),):
+        digest.update(json.dumps(_asked(stage, problem), sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+def _asked(stage: Stage[Any], problem: Problem) -> Any:
+    """What a stage does with a problem, or how it fails: that is found elsewhere."""
+    try:
+        return stage.supports(problem) or [dict(stage.defines(problem)), plain.encoded(stage.plan(problem))]
+    except Exception as error:
+        return type(error).__name__
 
 
 def _name(path: Path, stage: Stage[Any]) -> str:

@@ -64,7 +64,7 @@ def passed_before(
     None as well where the stage has failed on any problem since. `date` of what is returned is when it was made.
     """
     with _warned():
-        for old in versions.of(stage).passed(snapshot):
+        for old in _unchanged(stage, versions.of(stage).passed(snapshot)):
             if comparable(old, run, any_seed):
                 made = old.stages[0].verification
                 made.date = made.date or old.environment.date
@@ -77,7 +77,13 @@ def passes(stage: Stage[Any]) -> list[Run]:
 
     None where it has failed on any problem since. Raises OSError where its sources cannot be read, and VersionsError.
     """
-    return versions.of(stage).passed(versions.Snapshot.of(stage))
+    return _unchanged(stage, versions.of(stage).passed(versions.Snapshot.of(stage)))
+
+
+def _unchanged(stage: Stage[Any], runs: Sequence[Run]) -> list[Run]:
+    """The runs of the stage since which nothing has changed that its launches depend on."""
+    now = versions.surroundings(stage) if runs else ""
+    return [run for run in runs if run.stages[0].depends_sha256 == now]
 
 
 def verify(stage: Stage[Any], device: Device, *, remembers: bool = True, **how: Any) -> Verification:
@@ -187,6 +193,7 @@ class Verifier:
 
     def result(self, stage: Stage[Any], listener: Listener) -> StageResult:
         """The stage with its verification, and without times. Raises CompilerUnavailable."""
+        depends = versions.surroundings(stage)
         try:
             digest = source_digest(source_of(stage))
         except OSError as error:  # a source that is not there must not cost the other stages
@@ -198,6 +205,7 @@ class Verifier:
         if verification.failure:
             publish(stage, verification.failure)
         result = StageResult(stage.operation, stage.name, stage.idea, stage.source, digest, verification)
+        result.depends_sha256 = depends
         if verification.verdict is Verdict.PASS and self._request.resources:
             result.resources = self._resources(stage)
         elif self._request.timed:

@@ -12,7 +12,7 @@ import os
 import platform
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 LANDLOCK, FILTER, NAMESPACES = "Landlock", "system calls", "namespaces"
@@ -33,7 +33,7 @@ def confined() -> list[str]:
     held = []
     if sys.platform == "linux":
         _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-        if version := _landlock():
+        if version := _landlock(_readable()):
             held.append(f"{LANDLOCK} {version}")
         if _filter():
             held.append(FILTER)
@@ -75,8 +75,15 @@ def landlock_version() -> int:
     return int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
 
 
-def _landlock() -> int:
-    """Let nothing be written, and nothing be read of other processes and devices; the version, 0 where it failed."""
+def read_only(folders: Iterable[str]) -> None:
+    """From now on this process and its children can read what is in the folders and nothing else, and write nothing."""
+    if sys.platform == "linux":
+        _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        _landlock(folders)
+
+
+def _landlock(readable: Iterable[str]) -> int:
+    """Let nothing be written, and nothing be read but this; the version, 0 where it failed."""
     libc, version = _libc(), landlock_version()
     if version < 1:
         return 0
@@ -88,7 +95,7 @@ def _landlock() -> int:
     if ruleset < 0:
         return 0
     try:
-        for path in _readable():
+        for path in readable:
             with contextlib.suppress(OSError):
                 _allow(libc, ruleset, path)
         return version if libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0 else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib.util
 import json
 import os
 import resource
@@ -21,6 +22,17 @@ from typing import Any
 def _end_with_parent(alive: int) -> None:
     os.read(alive, 1)
     os._exit(1)
+
+
+def _read_only(folders: list[str]) -> None:
+    """Let nothing be read but what is in the folders, and in that of the compiler."""
+    place = Path(__file__).parents[1] / "sandbox/confine.py"
+    spec = importlib.util.spec_from_file_location("confine", place)
+    assert spec is not None and spec.loader is not None
+    confine = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(confine)
+    loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libnvrtc" in line}
+    confine.read_only([*folders, *(str(Path(library).parent) for library in loaded)])
 
 
 def _limit(memory: int) -> None:
@@ -79,6 +91,9 @@ def main() -> None:
     from cuda.bindings import nvrtc  # a third of the time that CuPy, which has it too, takes to load
 
     _limit(memory)
+    if folders := sys.argv[3:]:
+        nvrtc.nvrtcVersion()  # which loads it
+        _read_only(folders)
     for line in sys.stdin:
         try:
             answer = _compile(nvrtc, json.loads(line))

@@ -208,7 +208,10 @@ def more_cuda_headers() -> tuple[Path, ...]:
 
 def source_digest(path: Path) -> str:
     """SHA-256 of a source and of every header that it includes, those of CUDA excepted."""
-    return hashlib.sha256(b"".join(contents(path).values())).hexdigest()
+    parts = (
+        text or str(name).encode() for name, text in contents(path).items()
+    )  # it may be asked whether one is there
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def with_headers(path: Path) -> list[Path]:
@@ -217,24 +220,42 @@ def with_headers(path: Path) -> list[Path]:
 
 
 def contents(path: Path) -> dict[Path, bytes]:
-    """The source and, depth first, the headers it includes from `header_folders`, as they are now. Raises OSError."""
+    """The source and, depth first, the headers that it includes or asks for from `header_folders`, as they are now.
+
+    Where a name is computed, every file of those folders. Raises OSError, also for a header that is no regular file.
+    """
     found: dict[Path, bytes] = {}
     todo, total = [path], 0
     folders = header_folders(path)
-    places: dict[tuple[Path, str], Path | None] = {}
+    places: dict[tuple[Path, str], list[Path]] = {}
     while todo:
         part = todo.pop()
         found[part] = _read(part)
         if (total := total + len(found[part])) > MOST_BYTES:
             raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES >> 20} MiB with its headers", str(path))
-        for name in _included(found[part]):
+        names, computed = _included(found[part])
+        for name in names:
             place = part.parent, name
             if place not in places:
-                places[place] = next((h for folder in (part.parent, *folders) if (h := folder / name).is_file()), None)
-            header = places[place]
-            if header and header not in found and header not in todo:
-                todo.append(header)
+                places[place] = list(_places(name, part.parent, folders))
+            todo += [h for h in places[place] if h not in found and h not in todo]
+        if computed:
+            todo += [h for h in _everything(folders) if h not in found and h not in todo]
     return found
+
+
+def _places(name: str, beside: Path, folders: tuple[Path, ...]) -> Iterator[Path]:
+    """Where the file is that an include of this name, with the sign before it, means; of one in angle brackets also
+    what lies beside the file that includes it."""
+    among = [folder / name[1:] for folder in (beside, *folders)]
+    for order in (among, among[1:]) if name[0] == "<" else (among,):
+        if header := next((h for h in order if h.exists() and not h.is_dir()), None):
+            yield header
+
+
+def _everything(folders: tuple[Path, ...]) -> list[Path]:
+    """The files of folders of headers but for ours, which no project changes."""
+    return [file for folder in folders if folder != INCLUDE for file in sorted(folder.rglob("*")) if not file.is_dir()]
 
 
 def _read(path: Path) -> bytes:
@@ -259,10 +280,29 @@ def names(path: Path) -> dict[Path, str]:
     return found
 
 
+_DIRECTIVE = re.compile(r'^\s*(?:#|%:)\s*include(?:_next)?\b\s*(?:([<"][^>"\n]+)[>"])?', re.MULTILINE)
+_QUESTION = re.compile(r'(?<!ifdef )(?<!defined )__has_include(?:_next)?\b(?!\s*\))(?:\s*\(\s*([<"][^>"\n]+)[>"])?')
+_PASTED = re.compile(r"__has_\w*\s*##|##\s*\w*include")
+
+
 @lru_cache(maxsize=1024)
-def _included(code: bytes) -> tuple[str, ...]:
-    """What it includes: looked for once in what is read many times."""
-    return tuple(re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', code.decode(errors="replace"), re.MULTILINE))
+def _included(code: bytes) -> tuple[tuple[str, ...], bool]:
+    """The names that it includes or asks for, each behind its sign, and whether it computes one: looked for once in
+    what is read many times.
+
+    In the text with comments and without: what begins one may be part of a string.
+    """
+    text = re.sub(r"\\[ \t]*\r?\n", "", code.decode(errors="replace"))
+    names: dict[str, None] = {}
+    for read in (text, re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)):
+        names |= dict.fromkeys(m[1] or "" for pattern in (_DIRECTIVE, _QUESTION) for m in pattern.finditer(read))
+    computed = names.pop("", 0) is None or _PASTED.search(text) is not None
+    return tuple(names), computed
+
+
+def computes_names(path: Path) -> bool:
+    """Whether a source, or a header of it, includes or asks for a header whose name it computes. Raises OSError."""
+    return any(_included(text)[1] for text in contents(path).values())
 
 
 def header_folders(path: Path) -> tuple[Path, ...]:
@@ -434,7 +474,8 @@ def _run_nvrtc(path: Path, defines: Defines, options: tuple[str, ...]) -> tuple[
     folders = (*header_folders(path), cuda_headers(), *more_cuda_headers())
     flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{folder}" for folder in folders)]
     try:
-        made = compiling.run(text, str(path), flags, standard_headers(folders))
+        readable = folders if computes_names(path) else ()  # so that the digest covers all that can be read
+        made = compiling.run(text, str(path), flags, standard_headers(folders), readable)
     except CompileError as error:
         raise CompileError(_diagnostics(str(error), path, defines)) from None
     return made.ptx, made.cubin, _usage(made.log)

@@ -73,13 +73,13 @@ def limit(variable: str, default: float) -> float:
 class _Process:
     """One process. `alive`, whose other end it has, is closed when this process ends, however that does."""
 
-    def __init__(self, memory: int) -> None:
-        self.memory = memory
+    def __init__(self, memory: int, readable: Sequence[Path] = ()) -> None:
+        self.memory, self.readable = memory, tuple(readable)
         theirs, self._alive = os.pipe()
         self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(SCRIPT), str(theirs), str(memory)],
+                [sys.executable, "-P", str(SCRIPT), str(theirs), str(memory), *map(str, readable)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._words,
@@ -126,8 +126,8 @@ class _Process:
             f"{self.memory / 1e6:,.0f} MB were needed ({MEMORY} is another limit)" + (f"\n{words}" if words else "")
         )
 
-    def usable(self, memory: int) -> bool:
-        return self._process.poll() is None and self.memory == memory
+    def usable(self, memory: int, readable: Sequence[Path]) -> bool:
+        return self._process.poll() is None and (self.memory, self.readable) == (memory, tuple(readable))
 
     def forget(self) -> None:
         """In a fork: it answers the parent, and ends with that."""
@@ -172,14 +172,14 @@ def begin() -> None:
         _idle.append(process)
 
 
-def _ask(task: Mapping[str, Any], seconds: float, memory: int) -> dict[str, str]:
+def _ask(task: Mapping[str, Any], seconds: float, memory: int, readable: Sequence[Path]) -> dict[str, str]:
     """The answer of a process that is idle, or of a new one. Raises CompileError and _Killed."""
     with _lock:
-        process = next((p for p in _idle if p.usable(memory)), None)
+        process = next((p for p in _idle if p.usable(memory, readable)), None)
         if process is not None:
             _idle.remove(process)
     if process is None:
-        process = _Process(memory)
+        process = _Process(memory, readable)
     try:
         answer = process.ask(task, seconds)
     except BaseException:  # also when the user interrupts: an answer to this question would be taken for another's
@@ -190,8 +190,11 @@ def _ask(task: Mapping[str, Any], seconds: float, memory: int) -> dict[str, str]
     return answer
 
 
-def run(text: str, name: str, flags: Sequence[str], headers: Mapping[bytes, bytes]) -> Product:
-    """Compile a source; `headers` are texts by their names, others are found in the folders of the flags.
+def run(
+    text: str, name: str, flags: Sequence[str], headers: Mapping[bytes, bytes], readable: Sequence[Path] = ()
+) -> Product:
+    """Compile a source; `headers` are texts by their names, others are found in the folders of the flags. Where there
+    are `readable` folders, the compiler can read no others, as far as Landlock is there.
 
     A compiler that the system kills is started once more. Raises CompileError, with NVRTC's diagnostics or why it did
     not end, CompilerUnavailable where the system kills it again, and WrongUsage for a wrong limit.
@@ -200,10 +203,10 @@ def run(text: str, name: str, flags: Sequence[str], headers: Mapping[bytes, byte
     names, texts = ([part.decode("latin-1") for part in parts] for parts in (headers, headers.values()))
     task = {"text": text, "name": name, "flags": [*flags], "headers": texts, "header_names": names}
     try:
-        answer = _ask(task, seconds, memory)
+        answer = _ask(task, seconds, memory, readable)
     except _Killed:
         try:
-            answer = _ask(task, seconds, memory)
+            answer = _ask(task, seconds, memory, readable)
         except _Killed:
             raise CompilerUnavailable(
                 f"the system has killed the compiler twice while it had {name}, as it does when memory is short; no "
