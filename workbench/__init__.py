@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .judge.bounds import aligned_magnitudes, dot_products
     from .measure.baselines.on_cpu import baseline_error
     from .model.arrays import Array, Arrays
-    from .model.dtypes import BF16, DTYPES, E4M3, E5M2, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
+    from .model.dtypes import BF16, DTYPES, E4M3, E5M2, E8M0, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
     from .model.launch import Launch, Plan, ceil_div
     from .model.machine import Machine, machine
     from .model.operation import Operation
@@ -34,7 +34,20 @@ _WHERE = {
     "judge.bounds": ("aligned_magnitudes", "dot_products"),
     "devices": ("DeviceUnavailable",),
     "measure.baselines.on_cpu": ("baseline_error",),
-    "model.dtypes": ("BF16", "DTYPES", "E4M3", "E5M2", "FLOATS", "FP16", "FP32", "FP64", "TF32", "DType", "dtype_of"),
+    "model.dtypes": (
+        "BF16",
+        "DTYPES",
+        "E4M3",
+        "E5M2",
+        "E8M0",
+        "FLOATS",
+        "FP16",
+        "FP32",
+        "FP64",
+        "TF32",
+        "DType",
+        "dtype_of",
+    ),
     "model.arrays": ("Array", "Arrays"),
     "model.launch": ("Launch", "Plan", "ceil_div"),
     "model.machine": ("Machine", "machine"),
@@ -51,6 +64,7 @@ __all__ = [
     "DTYPES",
     "E4M3",
     "E5M2",
+    "E8M0",
     "FLOATS",
     "FP16",
     "FP32",

@@ -20,8 +20,6 @@ TASK = "_definition.py"
 TOLERANCES = {"fp64": 1e-4, "fp32": 1e-4, "fp16": 1e-2, "bf16": 1e-2}
 """What KernelBench takes for right, relative and absolute, by the type of the inputs."""
 
-HEADERS = {"fp16": "cuda_fp16.h", "bf16": "cuda_bf16.h", "e4m3": "cuda_fp8.h", "e5m2": "cuda_fp8.h"}
-
 
 def import_task(kind: str, path: Path, name: str | None = None) -> Made:
     """Write a folder with the operation that a task defines, a first source without its kernel, and a copy of the task.
@@ -170,7 +168,7 @@ def kernel(name: str, task: Parsed, seen: Looked) -> str:
     types = {n: DTYPES[s.dtype].cuda for n, s in seen.arrays.items()}
     arrays = [f"{'' if s.role == 'output' else 'const '}{types[n]}* {n}" for n, s in seen.arrays.items()]
     outputs = [n for n, s in seen.arrays.items() if s.role == "output"]
-    headers = sorted({HEADERS[s.dtype] for s in seen.arrays.values() if s.dtype in HEADERS})
+    headers = sorted({DTYPES[s.dtype].header for s in seen.arrays.values()} - {""})
     elements = prod(seen.arrays[outputs[0]].shape)
     return KERNEL.format(
         about=task.about or "what the task computes",

@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from .. import emulator
-from ..model.dtypes import BOOL, DTYPES, SPELLINGS
+from ..model.dtypes import BOOL, DTYPES, E8M0, SPELLINGS
 from ..model.errors import WorkbenchError, WrongUsage
 from .options import unwritable
 
@@ -268,7 +268,8 @@ def _filled(
         if whole:
             limits = np.iinfo(dtype)
             return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-        return rng.standard_normal(shape).astype(dtype)
+        drawn = rng.standard_normal(shape)
+        return (np.exp2(drawn) if dtype == E8M0.numpy else drawn).astype(dtype)
     raise UsageError(
         f"--arg {text!r}: there is no fill {fill!r}; the fills are {', '.join(FILLS)} or @file.npy, and a number has "
         "no shape"

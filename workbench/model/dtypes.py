@@ -16,7 +16,8 @@ class DType:
     `unit_roundoff` is the largest relative error of rounding a real number to it (2^-p, p the bits of the significand
     including the hidden one); `smallest` is the smallest positive subnormal, the absolute error near zero. Both
     are 0 for integers and bool, which are exact. `tensor_map` is the type of a tensor map over such elements, by its
-    name in NumPy, or an empty text. `ptx`, `torch` and `triton` are its names there, empty where there is no such type.
+    name in NumPy, or an empty text. `header` is the header of CUDA that has its type, empty for a built-in one. `ptx`,
+    `torch` and `triton` are its names there, empty where there is no such type.
     `aliases` are further names that it is given. A `compute_only` type is never in memory: memory holds another type,
     of which the multiplication reads fewer bits.
     """
@@ -32,6 +33,7 @@ class DType:
     torch: str = ""
     triton: str = ""
     aliases: tuple[str, ...] = ()
+    header: str = ""
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -92,6 +94,11 @@ class DType:
         same shape."""
         return same_bits(values, self.fillers[0])
 
+    @property
+    def is_scale(self) -> bool:
+        """Whether it holds powers of two alone: no zero, and nothing negative."""
+        return self.unit_roundoff == 0.5
+
     def rounded(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Numbers rounded once to this type."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -115,7 +122,8 @@ def _float(
     """A type in memory; of 8 bits a tensor map has no floating-point type."""
     kind = np.dtype(numpy)
     mapped = "uint8" if kind.itemsize == 1 else kind.name
-    return DType(name, kind, cuda, 2.0**-significand, 2.0**smallest, mapped, False, ptx, torch, triton, aliases)
+    header = {1: "cuda_fp8.h", 2: f"cuda_{name}.h"}.get(kind.itemsize, "")
+    return DType(name, kind, cuda, 2.0**-significand, 2.0**smallest, mapped, False, ptx, torch, triton, aliases, header)
 
 
 def _whole(name: str, cuda: str, ptx: str, tensor_map: str, triton: str, *aliases: str) -> DType:
@@ -143,6 +151,9 @@ E4M3 = _float("e4m3", ml_dtypes.float8_e4m3fn, 4, -9, "__nv_fp8_e4m3", "e4m3", "
 E5M2 = _float("e5m2", ml_dtypes.float8_e5m2, 3, -16, "__nv_fp8_e5m2", "e5m2", "float8_e5m2", "fp8e5")
 """8-bit floating point with 3 bits of significand and the exponents of half precision."""
 
+E8M0 = _float("e8m0", ml_dtypes.float8_e8m0fnu, 1, -127, "__nv_fp8_e8m0", "ue8m0", "float8_e8m0fnu", "")
+"""Scales of blocks of narrow numbers: 2^-127 to 2^127 by 8 bits of exponent, without sign or zero, and one NaN."""
+
 INT8 = _whole("int8", "signed char", "s8", "uint8", "i8", "char", "int8_t")
 UINT8 = _whole("uint8", "unsigned char", "u8", "uint8", "u8", "uint8_t")
 INT16 = _whole("int16", "short", "s16", "uint16", "i16", "int16_t")
@@ -157,7 +168,7 @@ BOOL = _whole("bool", "bool", "", "uint8", "i1")
 DTYPES: dict[str, DType] = {
     t.name: t
     for t in (
-        *(FP64, FP32, TF32, FP16, BF16, E4M3, E5M2),
+        *(FP64, FP32, TF32, FP16, BF16, E4M3, E5M2, E8M0),
         *(INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, BOOL),
     )
 }

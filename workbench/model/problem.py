@@ -485,15 +485,17 @@ DRAWN = 16_777_259
 
 def draw_values(rng: np.random.Generator, tier: Tier, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
     """Input values rounded to `dtype`: zero-mean normal numbers; integers in [-2, 2] in the exact tier and for integer
-    types (unsigned ones up to 4, bool any).
+    types (unsigned ones up to 4, bool any); scales of 1/4 to 4.
 
     Small integers keep every product and partial sum of up to 2^22 terms representable in an fp32 accumulator.
     Arrays of more than `DRAWN` elements repeat a block of that many: drawing gigabytes takes longer than using them.
     The generator of a device draws all of them, and rounds to types that its arrays do not have.
     """
     count = min(math.prod(shape), getattr(rng, "most", DRAWN))
-    if dtype.numpy.kind in "ub":
-        drawn: np.ndarray[Any, Any] = rng.integers(0, 2 if dtype.numpy.kind == "b" else 5, count)
+    if dtype.is_scale:
+        drawn: np.ndarray[Any, Any] = np.exp2(rng.integers(-2, 3, count))
+    elif dtype.numpy.kind in "ub":
+        drawn = rng.integers(0, 2 if dtype.numpy.kind == "b" else 5, count)
     elif tier is Tier.EXACT or not dtype.is_float:
         drawn = rng.integers(-2, 3, count)
     else:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..model.array_specs import ArraySpec
 from ..model.calls import Key
-from ..model.dtypes import BF16
+from ..model.dtypes import DTYPES, UINT8
 from . import launched
 from .arrays import MOST_ALIGNED
 from .launched import Recipe
@@ -36,16 +36,9 @@ def torch() -> Any:
 def dtypes() -> dict[Any, np.dtype[Any]]:
     """NumPy's dtypes by PyTorch's. Floats of 8 bits are their bits."""
     t = torch()
-    found = {
-        t.bfloat16: BF16.numpy,
-        t.float16: np.float16,
-        t.float32: np.float32,
-        t.float64: np.float64,
-        t.bool: np.bool_,
-        **{getattr(t, name): name for name in ("uint8", "int8", "int16", "int32", "int64")},
-        **{getattr(t, name): np.uint8 for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(t, name)},
-    }
-    return {key: np.dtype(value) for key, value in found.items()}
+    known = (d for d in DTYPES.values() if d.torch and hasattr(t, d.torch))
+    narrow = {d: d.is_float and d.itemsize == 1 for d in DTYPES.values()}
+    return {getattr(t, d.torch): UINT8.numpy if narrow[d] else d.numpy for d in sorted(known, key=narrow.__getitem__)}
 
 
 def torch_dtype(dtype: np.dtype[Any]) -> Any:
