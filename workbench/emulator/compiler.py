@@ -234,12 +234,19 @@ def _without_host_code(
             return *job.compile(device), _notes(device)
         except CompileError as error:
             log = str(error)
+        failed = [(file, int(line)) for file, line in _ERROR.findall(log)]
+        for file, line in code.launches():
+            if (file, line) in failed and not (entries and not code.kernels):
+                raise CompileError(
+                    f"{Path(file).name}:{line}: a kernel launches another one here, which is not emulated: launch both "
+                    "from the host, the other one by --then"
+                )
         message = message or f"{_missing(device)}{Path(job.name).name} does not compile:\n{log}{_hints(log, device)}"
         if not device.has_host_code:
             break
         if entries and not code.kernels:
             code.kernels, message = frozenset(map(_bare, entries)), ""
-        elif not code.refuse([(file, int(line)) for file, line in _ERROR.findall(log)]):
+        elif not code.refuse(failed):
             break
     raise CompileError(message)
 

@@ -17,6 +17,14 @@ _STANDARD = {"Sa": "std::allocator", "Sb": "std::basic_string", "Ss": "std::stri
 _HIDDEN = ("_GLOBAL__N_", "_INTERNAL_")  # an anonymous namespace, and a file's own
 
 
+_DECLARATOR = "\1"
+"""In the type of a function: where its name would stand, or the mark of a pointer to it."""
+
+
+def _listed(types: list[str]) -> str:
+    return f"({', '.join(found.replace(_DECLARATOR, '') for found in types if found != 'void')})"
+
+
 class _Unreadable(ValueError):
     """A mangled name with something that kernels rarely have."""
 
@@ -78,10 +86,12 @@ class _Reader:
         if arguments:
             self.type()  # what a template returns comes first
         parameters = []
-        while self.at < len(self.text) and self.text[self.at] not in ".$":
-            parameters.append(self.type())
-        listed = ", ".join(parameter for parameter in parameters if parameter != "void")
-        return KernelName(name, arguments, f"({listed})")
+        try:
+            while self.at < len(self.text) and self.text[self.at] not in ".$":
+                parameters.append(self.type())
+        except (_Unreadable, IndexError, ValueError):  # the name alone can be told
+            return KernelName(name, arguments)
+        return KernelName(name, arguments, _listed(parameters))
 
     def function_name(self) -> tuple[str, str]:
         """The name, and its template arguments where it is a template's instance."""
@@ -190,6 +200,12 @@ class _Reader:
             end = self.text.index("_", self.at)
             extent, self.at = self.text[self.at + 1 : end], end + 1
             found = f"{self.type()}[{extent}]"
+        elif self.took("F"):
+            self.took("Y")
+            found, parameters = self.type() + " " + _DECLARATOR, list[str]()
+            while not self.took("E"):
+                parameters.append(self.type())
+            found += _listed(parameters)
         elif self.took("Dp"):
             found = self.type() + "..."
         elif self.took("N"):
@@ -205,7 +221,11 @@ class _Reader:
     def qualified(self, code: str) -> str:
         self.at += 1
         if code in "PRO":
-            return self.type() + {"P": "*", "R": "&", "O": "&&"}[code]
+            inner, mark = self.type(), {"P": "*", "R": "&", "O": "&&"}[code]
+            if _DECLARATOR not in inner:
+                return inner + mark
+            marked = mark + _DECLARATOR
+            return inner.replace(_DECLARATOR, marked if f"*{_DECLARATOR}" in inner else f"({marked})")
         while code == "r" and self.text[self.at] in "VK":  # restrict stands before const, which is one with it
             code = self.text[self.at]
             self.at += 1

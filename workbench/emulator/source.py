@@ -202,6 +202,14 @@ def _means(name: str, wanted: str) -> bool:
     return name == wanted or matches(kernel_name_of(name), wanted)
 
 
+def _commas(parameters: str) -> int:
+    """Commas that are not within the parameters or template arguments of a parameter."""
+    outer, shorter = parameters, re.sub(r"\([^()]*\)|<[^<>]*>", "", parameters)
+    while shorter != outer:
+        outer, shorter = shorter, re.sub(r"\([^()]*\)|<[^<>]*>", "", shorter)
+    return outer.count(",")
+
+
 def kernel_name(program: Program, wanted: str) -> str | None:
     """The entry that a name from the CUDA source means, or None when none or several fit.
 
@@ -209,7 +217,12 @@ def kernel_name(program: Program, wanted: str) -> str | None:
     """
     if wanted in program.entries:
         return wanted
-    fitting = [name for name in program.entries.kernels if matches(kernel_name_of(name), wanted)]
+    names = program.entries.kernels
+    fitting = [name for name in names if matches(kernel_name_of(name), wanted)]
+    if not fitting and wanted.endswith(")"):  # an alias of a type, which PTX does not know
+        bare, _, parameters = wanted.partition("(")
+        fitting = [name for name in names if matches(kernel_name_of(name), bare)]
+        fitting = [n for n in fitting if _commas(kernel_name_of(n).parameters[1:-1]) == _commas(parameters[:-1])]
     return fitting[0] if len(fitting) == 1 else None
 
 

@@ -190,6 +190,7 @@ class StackCalls:
         stack = self.pointer
         enter = len(self.result.instructions)
         if frame is None:
+            self.result.variables[STACK] = ptx.Variable(STACK, "local", "b8", 16, STACK_BYTES)
             self.emit(like, "mov.u64", stack, ptx.Symbol(STACK))
         else:
             self.emit(like, "add.u64", stack, stack, ptx.Immediate(frame.size))
@@ -345,7 +346,6 @@ class StackCalls:
         if self.entry_size < 0:
             return
         result = self.result
-        result.variables[STACK] = ptx.Variable(STACK, "local", "b8", 16, STACK_BYTES)
         for name, labels in self.returns.items():
             result.branch_tables[f"returns of {name}"] = tuple(labels)
         entry, functions = result.instructions[: self.entry_size], result.instructions[self.entry_size :]

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <stdexcept>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "counters.hpp"
 #include "launches.hpp"
@@ -28,6 +30,7 @@ constexpr uint64_t kBlockSlice =
 constexpr size_t kTogether = 8;  // clusters that give way to each other before a slice of one is over
 constexpr uint64_t kPatience =
     2;  // slices of each cluster of a full device before it is looked at, then twice as many
+constexpr uint64_t kFinished = ~uint64_t{0};
 constexpr uint8_t kGarbage = 0xa5;  // what shared and local memory hold at first
 
 // ---- decoding
@@ -152,7 +155,8 @@ struct Shared {  // what the host threads of a run share
   std::atomic<int64_t> stop_at;  // position of the earliest cluster that failed: later ones need not run
   Result* failing = nullptr;     // whose cluster that is
   bool alone;
-  std::vector<uint64_t> still;  // of each host thread, see `stands_still`
+  std::vector<uint64_t> still;                      // of each host thread, see `stands_still`
+  std::pair<int64_t, int32_t> first_ended{-1, -1};  // the first block of those that have ended, and where
 
   Shared(Jobs& j, LaunchSeries& s, uint64_t seed, size_t threads)
       : jobs(j),
@@ -210,7 +214,16 @@ struct Shared {  // what the host threads of a run share
   bool stands_still(size_t thread, uint64_t digest) {
     std::lock_guard<std::mutex> lock(mutex);
     still[thread] = digest;
-    return digest && std::all_of(still.begin(), still.end(), [&](uint64_t each) { return each == digest; });
+    return digest && std::all_of(still.begin(), still.end(),
+                                 [&](uint64_t each) { return each == digest || each == kFinished; });
+  }
+  void finished(size_t thread) {  // it has no clusters any more
+    std::lock_guard<std::mutex> lock(mutex);
+    still[thread] = kFinished;
+  }
+  void block_ended(const Block& block) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (first_ended.first < 0 || block.id < first_ended.first) first_ended = {block.id, block.exit_pc};
   }
   // No block can go on until one ends that waits for it: all blocks of this host thread say where they are.
   void not_resident(const Fault& fault, const std::vector<Waiting>& waiting) {
@@ -276,10 +289,12 @@ class Worker {
       const bool ended = guarded(*cluster, [&] { return cluster->run(fuel); });
       const bool gave_way = cluster->fuel_left > 0;
       put_back(std::move(cluster), ended);
-      if (!gave_way && !together_ && full() &&
-          static_cast<double>(++slices_) * room(first_) >= static_cast<double>(patience_))
+      if (gave_way || together_) continue;
+      const double part = full() ? room(first_) : all_begun() ? 1.0 / static_cast<double>(held() + 1) : 0;
+      if (part > 0 && static_cast<double>(++slices_) * part >= static_cast<double>(patience_))
         look_for_standstill();
     }
+    shared_.finished(number_);
     if (!parked_.empty()) throw std::logic_error("launches wait for each other");
     add_up();
   }
@@ -291,6 +306,10 @@ class Worker {
   double room(const Job& job) const { return job.room(static_cast<int64_t>(number_), threads_); }
   bool fits(const Job& job) const { return occupied_ + room(job) < 1 + 1e-6; }
   bool full() const { return !fits(first_); }
+  bool all_begun() const {
+    int64_t first = 0;
+    return shared_.not_started(first_, first) == 0;
+  }
 
   // A new cluster while there is room and few give way to each other, else the one of these, or of the
   // others, that has waited longest; none when all have ended.
@@ -382,6 +401,7 @@ class Worker {
     }
     goes_on();
     for (const Block& block : cluster->blocks) cluster->executed += block.executed;
+    shared_.block_ended(cluster->blocks.front());
     const bool launch_ended = launch_cluster_ended(*cluster);
     for (const std::unique_ptr<Job>& job : shared_.jobs)
       if (&job->machine == cluster->machine) occupied_ -= room(*job);
@@ -412,7 +432,7 @@ class Worker {
     const int64_t left = shared_.not_started(first_, first);
     std::vector<Waiting> waiting;
     uint64_t memory = 0;
-    if (left > 0 && all_circle(waiting)) {
+    if (all_circle(waiting)) {
       memory = digest_of_global_memory(launch);
       if (!all_circle(waiting) || digest_of_global_memory(launch) != memory) memory = 0;
     }
@@ -471,6 +491,11 @@ class Worker {
     fault.info = std::max<int64_t>(1, launch.resident_blocks / size) * size;
     fault.detail = left * size;
     fault.other_block = block_id(launch.grid, launch.cluster, static_cast<uint32_t>(first), 0);
+    if (left == 0) {
+      fault.kind = FaultKind::budget;
+      fault.detail = 2;
+      std::tie(fault.other_block, fault.other_pc) = shared_.first_ended;
+    }
     shared_.not_resident(fault, waiting);
   }
 

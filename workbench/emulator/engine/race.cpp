@@ -721,10 +721,11 @@ class Touch {
     }
     return recent.to;
   }
-  // Two entries between the same ticks: as the newer one, by the lanes of both.
+  // Two entries between the same ticks: the one whose lanes are those of both, else as the newer one.
   uint32_t by_many(uint32_t since, uint32_t mine) {
     const uint32_t lanes = lanes_of(since) | lanes_of(mine);
     if (lanes == lanes_of(mine)) return mine;
+    if (lanes == lanes_of(since)) return since;
     const uint32_t all = (mine & ~63u) | kManyLanes;
     if (lanes == ~0u) return all;
     const auto [place, is_new] = table_.by_many.try_emplace(uint64_t{mine} << 32 | lanes, all);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .. import _engine
-from ..source_lines import through
+from ..source_lines import source_line, through
 from .barriers import Barriers
 from .words import NOT_WAITING, say_count, say_lanes, say_warps, shortened
 
@@ -32,6 +32,8 @@ class Waits(Barriers):
         return "no warp can go on", "every wait needs an arrival: compare what each warp waits for with the other warps"
 
     def explain_budget(self) -> tuple[str, str]:
+        if self.seen.detail == 2:
+            return self.nobody_goes_on()
         if self.seen.detail:
             message = f"the launch ran for longer than {self.seen.info / 1000:g} seconds and counts as hung"
         else:
@@ -41,6 +43,17 @@ class Waits(Barriers):
             message += f"; the device is full, and {self.not_begun(self.seen.address)}"
             advice += ", or a block that is not resident: launch no more than the device holds at once"
         return message, f"{advice}, or give the launch more {'seconds' if self.seen.detail else 'instructions'}"
+
+    def nobody_goes_on(self) -> tuple[str, str]:
+        """Blocks go round in loops that nobody can end, since all others have ended."""
+        message = "all blocks that have not ended wait in loops, and nobody can end these"
+        if self.seen.other_block >= 0:
+            returns = self.other and "return" in source_line(self.other.location, self.context.sources)
+            where = f" at {through(self.other.location)}" if self.other and returns else ""  # else at its last brace
+            message += f": block {self.context.block_position(self.seen.other_block)} has exited{where}"
+        if self.context.entry.cooperative:
+            return message, "let all blocks of the grid come to its barrier, also those without work: move the return"
+        return message, "what a block waits for must be done by a block that still runs, before it exits"
 
     def not_begun(self, count: int) -> str:
         """The blocks of a full device that wait for others to end."""

@@ -119,6 +119,17 @@ class HostCode:
         undecided = self._undecided(dropped, headers) if left_out or absent else {}
         return DeviceCode(texts[self.files.main.name], headers, name, True, absent, gone, undecided, left_out)
 
+    def launches(self) -> list[tuple[str, int]]:
+        """Files and lines where code for the device launches kernels."""
+        found = []
+        for file in self.files.all:
+            for declaration in leaves(file.declared):
+                texts = [token.text for token in declaration.tokens]
+                if declaration.heads("__global__", "__device__"):
+                    places = (at for at in range(len(texts) - 2) if texts[at : at + 3] == ["<"] * 3)
+                    found += [(file.name, declaration.tokens[at].line) for at in places]
+        return found
+
     def refuse(self, lines: Collection[tuple[str, int]]) -> bool:
         """Takes out what did not compile, of what stays only since something names it; whether there was any."""
         before = len(self._refused)
