@@ -22,7 +22,7 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 67_500),
+    "Python of workbench/": ((PACKAGE,), (".py",), 68_400),
     "Python of tests/": (("tests",), (".py",), 58_500),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 7_900),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_500),

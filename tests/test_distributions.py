@@ -17,7 +17,7 @@ from workbench.judge import soundness
 from workbench.judge.case import compare
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.model.arrays import Array, Distribution, NonFinite
+from workbench.model.arrays import WITHOUT_NUMBERS, Array, Distribution, NonFinite
 from workbench.model.dtypes import BF16, FP16, FP32
 from workbench.model.problem import Problem, ProblemError, Size, Tier
 from workbench.model.short import simple_operation
@@ -39,7 +39,8 @@ def test_a_problem_keeps_its_distribution_in_its_text_and_its_inputs_in_its_seed
         assert problem.given()["A"].tobytes() == problem.given()["A"].tobytes()
         if kind is not Distribution.NORMAL:
             ordinary = dataclasses.replace(problem, distribution=Distribution.NORMAL).given()
-            assert problem.given()["A"].tobytes() != ordinary["A"].tobytes() or kind is Distribution.NON_FINITE
+            changed = [name for name in ("A", "B") if problem.given()[name].tobytes() != ordinary[name].tobytes()]
+            assert changed or kind in WITHOUT_NUMBERS
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
@@ -47,7 +48,7 @@ def test_each_distribution_holds_what_it_says(dtype: str) -> None:
     least_normal = {"bf16": 2.0**-126, "fp16": 2.0**-14, "fp32": 2.0**-126}[dtype]
     for kind in KINDS:
         seen = np.concatenate([inputs(kind, dtype, seed) for seed in range(12)])
-        assert np.isfinite(seen).all() == (kind is not Distribution.NON_FINITE)
+        assert np.isfinite(seen).all() == (kind not in WITHOUT_NUMBERS)
         if kind is Distribution.ZEROS:
             assert {True, False} == set(np.signbit(seen[seen == 0]))
         if kind is Distribution.SUBNORMAL:
@@ -89,8 +90,8 @@ def test_a_verification_draws_every_distribution_and_the_same_ones_for_a_seed() 
         (stage,) = registry.select([spec])
         for seed in range(3):
             problems = drawn(stage, device, examples=20, seed=seed)
-            assert len(problems) == 20
-            assert {p.distribution for p in problems} == set(Distribution)
+            assert len(problems) == 20 + len(stage.edge_cases)
+            assert {p.distribution for p in problems} == set(problems[0].distributions())
             assert problems == drawn(stage, device, examples=20, seed=seed)
 
 
@@ -157,8 +158,8 @@ def test_the_short_form_has_every_distribution_and_says_what_is_undefined() -> N
     def made(**more: Any) -> Any:
         return simple_operation("twice", "x: n fp32 -> y: n fp32", emulator_size=Size(9, 9), **more)(lambda x: 2 * x)
 
-    assert set(made().problem(n=3).distributions()) == set(Distribution)
-    assert Distribution.NON_FINITE not in made(non_finite="undefined").problem(n=3).distributions()
+    assert {*made().problem(n=3).distributions(), Distribution.SAME} == set(Distribution)
+    assert not {*WITHOUT_NUMBERS} & {*made(non_finite="undefined").problem(n=3).distributions()}
     assert made(distributed=()).problem(n=3).distributions() == (Distribution.NORMAL,)
     large = made(scales=(-1, 20)).problem(n=50, distribution=Distribution.LARGE).given()["x"]
     assert np.median(np.abs(large)) > 2.0**18

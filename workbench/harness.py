@@ -126,7 +126,10 @@ def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> lis
 
 def _drawing(stage: Stage[Any], device: Device, examples: int, seed: int) -> Problems:
     stage = stage.on(device.machine)
-    return Problems(registry.operation_of(stage), stage, device.name, (device.architecture,), examples, seed)
+    operation = registry.operation_of(stage)
+    return Problems(
+        operation, stage, device.name, (device.architecture,), examples, seed, lambda p: device.compile(stage, p).ptx
+    )
 
 
 def _trials(drawing: Problems, problem: Problem | None, problems: Sequence[Problem] | None) -> Iterator[Trial]:
@@ -309,15 +312,13 @@ class _Search:
         return Failure(Verdict.WEAK_CHECK, str(problem), message, replay_command(self.stage, self.device, str(problem)))
 
     def shrink(self, trial: Trial, drawing: Problems) -> None:
-        """Leave the smallest failure in `last`: of the problems that the trial names, or of those that Hypothesis makes
-        of it. It draws the same problems once more, and those that have passed are known.
+        """Leave the smallest failure in `last`: of the problems that Hypothesis makes of one that it draws, or, where
+        none of these fails, of those that the trial names. It draws the same problems once more, and those that have
+        passed are known.
 
         Raises BadOperation where the strategy of the operation fails, and CompilerUnavailable.
         """
-        trial = replace(trial, twice=trial.twice and self._only_twice())
-        if any(self.fails(replace(trial, problem=smaller)) for smaller in reversed(trial.smaller)):
-            self._is_smallest()
-            return
+        trial, before = replace(trial, twice=trial.twice and self._only_twice()), self.last
         raised: list[Exception] = []
 
         def test(problem: Any) -> None:
@@ -334,6 +335,8 @@ class _Search:
                 draw()
         if raised:
             raise raised[0]
+        if self.last is before:
+            next((s for s in reversed(trial.smaller) if self.fails(replace(trial, problem=s))), None)
         if trial.random or trial.smaller:
             self._is_smallest()
 

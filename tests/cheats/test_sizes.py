@@ -3,8 +3,6 @@ beyond a product of tile sizes. Each is found in the emulator, on a problem no l
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from harness_planting import planted_stage
 from planting import Change
@@ -13,6 +11,7 @@ from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import Device, open_device
 from workbench.harness import drawn
+from workbench.judge.draw import FLOPS
 from workbench.model.results import Verdict
 
 EXAMPLES = 50
@@ -66,14 +65,14 @@ def test_large_extents_are_drawn_and_are_no_more_work(spec: str, emulator: Devic
     operation = registry.operation_of(stage)
     size = operation.emulator_size
     problems = drawn(stage, emulator, examples=160, seed=1)
-    assert len(problems) == 160
+    assert len(problems) == 160 + len(stage.edge_cases)
     for name in operation.problem.extents:
         longest = max(getattr(problem, name) for problem in operation.suite)
         if longest > size.extent:
-            assert max(getattr(problem, name) for problem in problems) > size.extent
+            assert max(getattr(problem, name) for problem in problems) > longest
     edges = set(stage.edge_cases)
     random = [problem for problem in problems if problem not in edges]
-    assert all(math.prod(getattr(p, n) for n in p.extents) <= 2 * size.work for p in random)
+    assert all(p.cost.flops <= FLOPS * size.work for p in random)
 
 
 def test_a_failure_at_a_large_extent_is_made_smaller(emulator: Device) -> None:

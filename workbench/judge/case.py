@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model.arrays import Array, Arrays, Distribution
+from ..model.arrays import WITHOUT_NUMBERS, Array, Arrays, Distribution
 from ..model.origin import BadOperation, arrays_like, declared
 from ..model.problem import Problem, Tier
 from ..model.results import Failure, Verdict, WrongElement
@@ -135,6 +135,16 @@ SAID = {
     Distribution.LARGE: "the inputs are large numbers",
     Distribution.NON_FINITE: "the inputs have NaN or infinities, and the operation declares non_finite=propagate: an "
     "element has to be NaN or infinite where its reference is, and only there",
+    Distribution.MANY_NON_FINITE: "rows of the inputs are full of NaN, infinities or zeros, and the operation declares "
+    "non_finite=propagate: an element has to be NaN or infinite where its reference is, and only there",
+    Distribution.WIDE: "the inputs have numbers of every size in one row",
+    Distribution.OUTLIER: "one row or column of the inputs is much larger than the others",
+    Distribution.POSITIVE: "all inputs are positive",
+    Distribution.NEGATIVE: "all inputs are negative",
+    Distribution.CONSTANT: "the inputs are constant, in all or along rows or columns",
+    Distribution.EQUAL_ROWS: "all rows of an input are equal",
+    Distribution.SORTED: "the rows or columns of the inputs are sorted",
+    Distribution.SAME: "inputs of one type hold the same numbers, and may be one array in memory",
 }
 """What a failure says of the inputs, where they are no ordinary ones."""
 
@@ -171,7 +181,7 @@ def _of_finite(bound: Any, expected: Arrays, kind: Distribution) -> Any:
     for name in bound.keys() & expected.keys():
         values = bound[name]
         if isinstance(values, np.ndarray) and values.shape == expected[name].shape:
-            if kind is Distribution.NON_FINITE:
+            if kind in WITHOUT_NUMBERS:
                 values = np.where(np.isnan(values), np.inf, values)
             found[name] = np.where(np.isfinite(expected[name]), values, 0.0)
     return found

@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import hypothesis
@@ -20,9 +21,10 @@ from hypothesis import strategies as st
 from ..model.arrays import WEIGHTS, Distribution
 from ..model.operation import Operation
 from ..model.origin import declared, where
-from ..model.problem import Problem, Size, Tier
+from ..model.problem import Problem, Size, Tier, parsed
 from ..model.stage import Stage
 from ..toolchain.compiler import cache_folder
+from .boundaries import Most, boundaries
 
 REPEAT_EVERY = 5
 """Of so many problems one is solved twice, to see whether the answer is the same."""
@@ -36,9 +38,20 @@ STEP = 16
 FLOPS = 10
 """Of a problem in one step of `Size.work`, at most."""
 
-EACH, LONGEST = 50, 5000
-"""Products of three extents or more have one large problem in so many, of such an extent at most: the emulator computes
-whole tiles, which is much more work than the elements. Others have one for each extent."""
+EACH = 50
+"""Of so many problems each extent of one is larger than in the suite."""
+
+BEYOND = 2
+"""Times the largest extent of the suite that one extent has at most."""
+
+AT_BOUNDARIES, POWERS, STRIDES = 6, 3, 2
+"""Problems of 50 with an extent beside a constant of the kernel; with powers of two as extents; with large strides."""
+
+SMALLER = 4
+"""Problems that are tried in the place of one that failed with inputs that chance leaves out."""
+
+LARGE_STRIDE, MOST_STORED = (16, 4096), 2**22
+"""Elements more than it had that a row of a large stride has; and elements of all arrays of such a problem."""
 
 
 class Enough(BaseException):
@@ -53,8 +66,8 @@ class Failed(Exception):
 class Trial:
     """A problem that is to be tried, in these tiers.
 
-    With `twice` a right answer is asked for again. Where it fails, the problems of `smaller`, the largest first, may
-    fail in the same way; those that are `random` are made smaller by Hypothesis, which drew them.
+    With `twice` a right answer is asked for again. Where one fails that is `random`, a smaller one is looked for among
+    those that Hypothesis draws; then the problems of `smaller`, the largest first, may fail in the same way.
     """
 
     problem: Any
@@ -95,7 +108,7 @@ class Turns:
 
 class Problems:
     """So many problems of a stage on a device with this name, drawn from a seed. The stage has to take each of them on
-    all of these architectures.
+    all of these architectures. `code` gives the PTX for a problem, whose constants say which extents are tried, too.
 
     `unsupported` counts the reasons of the stage against problems.
     """
@@ -108,10 +121,11 @@ class Problems:
         architectures: Sequence[int],
         examples: int,
         seed: int,
+        code: Callable[[Problem], str] | None = None,
     ) -> None:
         self._operation, self._stage, self._architectures = operation, stage, architectures
         self._size = size_of(operation, device)
-        self._examples, self._seed, self._random_ones = examples, seed, examples
+        self._examples, self._seed, self._code = examples, seed, code
         self.unsupported: Counter[str] = Counter()
 
     def supported(self, problem: Problem) -> bool:
@@ -123,38 +137,59 @@ class Problems:
         return reason is None
 
     def trials(self) -> Iterator[Trial]:
-        """A trial of each problem: of the edge cases of the stage, then of random ones. Raises BadOperation."""
+        """A trial of each problem: of the edge cases of the stage, and of as many random ones as are wanted. Random
+        problems take turns with those that chance leaves out. Raises BadOperation."""
         turns, found = Turns.of(self._size), dict[Problem, None]()
         for problem in filter(self.supported, self._stage.edge_cases[: self._examples]):
             if problem not in found:
                 found[problem] = None
                 yield Trial(problem, problem.tiers, turns.take(problem))
-        self._random_ones = self._examples - len(found)
-        for trial in self._random(found) if self._random_ones > 0 else ():
+        for trial in self._random(found, len(found) + self._examples):
             yield dataclasses.replace(trial, twice=turns.take(trial.problem))
 
-    def _random(self, found: dict[Problem, None]) -> Iterator[Trial]:
+    def _random(self, found: dict[Problem, None], wanted: int) -> Iterator[Trial]:
         """Trials of random problems that are not among those that were `found` before, until there are enough."""
-        so_far = _SoFar(self._operation, self._size, self._random_ones, self._seed)
-        for problem in self._drawn(found, so_far):
+        so_far = _SoFar(self._operation, self._size, self._examples, self._seed)
+        drawn = self._drawn(found, so_far, wanted)
+        others = self._left_out(found, so_far, wanted)
+        for problem in drawn:
             yield Trial(problem, problem.tiers, False, random=True)
-        for largest_first, large in so_far.left_out():
-            problems = [problem for problem in largest_first if self.supported(problem)]
-            if problems and problems[0] not in found:
-                first = problems[0]
-                found[first] = None
-                tiers = first.tiers[-1:] if large and len(first.extents) > 2 else first.tiers  # sizes go wrong in all
-                yield Trial(first, tiers, False, tuple(problems[1:]))
-            if problems and len(found) >= self._examples:
-                return
-        for problem in so_far.with_other_seeds(self._examples - len(found)):
-            if len(found) >= self._examples:
+            yield from itertools.islice(others, 1)
+        yield from others
+        for problem in so_far.with_other_seeds(wanted - len(found)):
+            if len(found) >= wanted:
                 return
             if problem not in found:
                 found[problem] = None
                 yield Trial(problem, problem.tiers, False)
 
-    def _drawn(self, found: dict[Problem, None], so_far: _SoFar) -> list[Problem]:
+    def _left_out(self, found: dict[Problem, None], so_far: _SoFar, wanted: int) -> Iterator[Trial]:
+        """Trials of problems that chance leaves out, until enough were found."""
+        for largest_first, size in so_far.left_out(self._boundaries):
+            if len(found) >= wanted:
+                return
+            problems = [problem for problem in largest_first if self.supported(problem)]
+            if problems and problems[0] not in found:
+                first = problems[0]
+                found[first] = None
+                tiers = first.tiers[-1:] if size else first.tiers  # sizes go wrong in all
+                if not size and not first.exact_has(first.distribution):
+                    tiers = tuple(tier for tier in tiers if tier is not Tier.EXACT) or tiers
+                yield Trial(first, tiers, False, tuple(problems[1:]), random=True)
+
+    def _boundaries(
+        self, taken: Sequence[Problem], most: Callable[[str], int], random: Random
+    ) -> list[tuple[str, int]]:
+        """Fields with values beside the constants of the code."""
+        if self._code is None:
+            return []
+        try:
+            code = self._code(taken[-1])
+        except Exception:  # who judges the problem says why there is none
+            return []
+        return boundaries(self._stage, code, taken, most, random)
+
+    def _drawn(self, found: dict[Problem, None], so_far: _SoFar, wanted: int) -> list[Problem]:
         """What Hypothesis draws and was not found before, until that or `so_far` has enough."""
         drawn: list[Problem] = []
 
@@ -163,7 +198,7 @@ class Problems:
                 so_far.add(problem)
                 found[problem] = None
                 drawn.append(problem)
-            if len(found) >= self._examples or so_far.enough:
+            if len(found) >= wanted or so_far.enough:
                 raise Enough
 
         with self._drawing(test) as draw:
@@ -203,7 +238,7 @@ class Problems:
         with quiet, _constants_in_the_cache(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Do not use the `random` module")
             try:
-                yield hypothesis.seed(self._seed)(_settings(self._random_ones)(hypothesis.given(strategy)(test)))
+                yield hypothesis.seed(self._seed)(_settings(self._examples)(hypothesis.given(strategy)(test)))
             except (Failed, hypothesis.errors.Unsatisfiable):
                 raise
             except hypothesis.errors.Flaky:  # while it was made smaller: it stands as it is
@@ -216,73 +251,196 @@ class Problems:
 
 
 class _SoFar:
-    """The problems that were drawn so far, of `wanted`, and what none of them has."""
+    """The problems that were drawn so far, of `wanted`, and what too few of them have."""
 
     def __init__(self, operation: Operation[Any], size: Size, wanted: int, seed: int) -> None:
-        self._wanted, self._size = wanted, size
+        self._wanted, self._size, self._random = wanted, size, Random(seed)
         self._taken: dict[Problem, None] = {}
-        self._missing: dict[Distribution, None] = {}
-        self._there: set[Distribution] = set()
-        longest = {n: max((getattr(p, n) for p in operation.suite), default=0) for n in operation.problem.extents}
-        names = [name for name, extent in longest.items() if extent > size.extent]
-        self._longest = {name: longest[name] for name in names}
-        if len(longest) > 2:
-            first = seed % max(1, len(names))
-            chosen = (names[first:] + names[:first])[: wanted // EACH]
-            self._longest = {name: min(longest[name], LONGEST) for name in chosen}
+        self._kinds: Counter[Distribution] = Counter()
+        self._with_words: Counter[tuple[str, ...]] = Counter()
+        """Problems with these inputs and this value of a field."""
+        self._longest = {n: max((getattr(p, n) for p in operation.suite), default=0) for n in operation.problem.extents}
+        names = [name for name, extent in self._longest.items() if extent > size.extent]
+        chosen = names if wanted >= EACH else self._random.sample(names, min(1, len(names)))
+        self._far = [(name, int(self._longest[name] * math.pow(BEYOND, self._random.random())) + 1) for name in chosen]
 
     def add(self, problem: Problem) -> None:
         """A supported problem was drawn."""
         if problem not in self._taken:
             self._taken[problem] = None
-            self._there.add(problem.distribution)
-            allowed = dict.fromkeys((*self._missing, *distributions(problem)))
-            self._missing = {kind: None for kind in allowed if kind not in self._there}
+            for kind in distributions(problem):
+                self._kinds[kind] += 0
+            self._note(problem)
+
+    def _note(self, problem: Problem) -> None:
+        """A problem has these inputs and these words."""
+        self._kinds[problem.distribution] += 1
+        self._with_words.update(_words(problem))
 
     @property
     def enough(self) -> bool:
         """Whether the problems that are left have to be those that chance leaves out, half of all at most."""
         left = self._wanted - len(self._taken)
-        return left <= min(len(self._missing) + len(self._longest), self._wanted // 2)
+        several = self._wanted // 2 if len(self._kinds) > 1 else len(self._far) + POWERS
+        return left <= min(several, self._wanted // 2)
 
-    def left_out(self) -> Iterator[tuple[Iterator[Problem], bool]]:
-        """For each that is missing, problems that have it, the largest first, and whether it is a large extent."""
-        if not self.enough:
-            return
+    def left_out(
+        self, boundaries: Callable[[Sequence[Problem], Most, Random], list[tuple[str, int]]]
+    ) -> Iterator[tuple[Iterator[Problem], bool]]:
+        """For each that there is too little of, problems that have it, the largest first, and whether it is about
+        their size: kinds of inputs that no problem has, extents, and in the end kinds that few problems have."""
         taken = list(self._taken)
-        others = [(self._in(kind, taken, number), False) for number, kind in enumerate(self._missing)]
-        others += [(self._long(name, taken, number), True) for number, name in enumerate(self._longest)]
-        yield from others[: self._wanted - len(taken)]
+        if not taken or not self.enough:
+            return
+        room, random = self._wanted - len(taken), self._random
+        kinds = [kind for kind in self._kinds if kind is not Distribution.NORMAL]
+        random.shuffle(kinds)
+        first = [(self._in(kind, number), False) for number, kind in enumerate(kinds) if not self._kinds[kind]]
+        share = -(-room * 2 // EACH)  # of what 50 problems have, half of which are left out
+        first += [(self._long(*far, number), True) for number, far in enumerate(self._far)]
+        first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
+        first += [(self._strided(), True) for _ in range(min(STRIDES, STRIDES * share))]
+        if len(first) < room:
+            beside = boundaries(taken, self._most, random)[:AT_BOUNDARIES]
+            first += [(self._with(name, value), True) for name, value in beside]
+        first = first[:room]
+        random.shuffle(first)
+        yield from first
+        for number in range(len(kinds), 4 * self._wanted) if kinds else ():
+            yield self._in(self._rarest(), number), False
 
     def with_other_seeds(self, missing: int) -> Iterator[Problem]:
         """In the place of what there is none of: the last problems once more, and so on, with the seeds after theirs;
         without end, unless none was drawn."""
-        last = list(self._taken)[-missing:] if missing else []
+        last = list(self._taken)[-missing:] if missing > 0 else []
         for later in itertools.count(1) if last else ():
             for problem in last:
                 yield dataclasses.replace(problem, seed=problem.seed + later)
 
-    def _in(self, kind: Distribution, taken: Sequence[Problem], number: int) -> Iterator[Problem]:
-        last = taken[-1 - number % len(taken)]
-        smaller = (p for p in sorted(taken, key=_bytes, reverse=True) if _bytes(p) < _bytes(last))
-        for problem in (last, *smaller):
-            if kind in distributions(problem):
-                yield dataclasses.replace(problem, distribution=kind)
+    def _rarest(self) -> Distribution:
+        """The kind of inputs that the fewest problems have, by how often it is to be drawn."""
+        kinds: list[Distribution] = [kind for kind in self._kinds if kind is not Distribution.NORMAL]
+        return min(
+            kinds or [Distribution.NORMAL], key=lambda kind: (self._kinds[kind] / WEIGHTS[kind], self._random.random())
+        )
 
-    def _long(self, name: str, taken: Sequence[Problem], number: int) -> Iterator[Problem]:
-        """A problem with one extent as large as in the suite, as far as the work allows, and then smaller ones"""
-        problem = dataclasses.replace(taken[-1 - number % len(taken)], distribution=Distribution.NORMAL)
-        for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned, and lets the one be longer
-            small = {n: _like(getattr(problem, n), step) for n in problem.extents}
-            around = math.prod(small.values()) // small[name]
-            extent = min(self._longest[name], self._size.work // around)
-            if extent == self._longest[name] or (step < STEP and extent > self._size.extent):
-                break
+    def _in(self, kind: Distribution, number: int) -> Iterator[Problem]:
+        """Problems with these inputs: one with no small extent, of types and the like that few with them have, and then
+        smaller ones."""
+        by_least = sorted(self._taken, key=lambda p: min((getattr(p, n) for n in p.extents), default=0), reverse=True)
+        telling = [dataclasses.replace(p, distribution=kind) for p in by_least if kind in distributions(p)]
+        if not telling:
+            return
+        some = self._random.sample(telling[: -(-len(telling) // 2)], -(-len(telling) // 2))
+        last = min(some, key=lambda p: sum(self._with_words[pair] for pair in _words(p)))
+        for name, texts in last.words().items():
+            rarest = min(texts, key=lambda text: (self._with_words[kind, name, text], self._random.random()))
+            last = _replaced(last, {name: parsed(name, getattr(last, name), rarest)}) or last
+        self._note(last)
+        if kind not in distributions(last):
+            last = some[0]
+        smaller = [p for p in sorted(self._taken, key=_bytes, reverse=True) if _bytes(p) < _bytes(last)]
+        for problem in (last, some[0], *smaller[:: 1 + len(smaller) // SMALLER]):
+            if kind in distributions(problem):
+                yield dataclasses.replace(problem, distribution=kind, seed=problem.seed + number)
+
+    def _any(self, number: int | None = None) -> Problem:
+        taken = list(self._taken)
+        last = self._random.choice(taken) if number is None else taken[-1 - number % len(taken)]
+        kind = self._rarest() if self._random.randrange(3) else Distribution.NORMAL
+        last = dataclasses.replace(last, distribution=kind if kind in distributions(last) else Distribution.NORMAL)
+        self._note(last)
+        return last
+
+    def _long(self, name: str, longest: int, number: int) -> Iterator[Problem]:
+        """A problem with one extent that is large, as far as the work allows, and then smaller ones."""
+        problem = self._any(number)
+        extent = longest
         while extent > self._size.extent:
-            made = _replaced(problem, {**small, name: _like(getattr(problem, name), extent, STEP)})
+            for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned, and lets the one be longer
+                small = {n: _like(getattr(problem, n), step) for n in problem.extents}
+                made = _replaced(problem, {**small, name: _like(getattr(problem, name), extent, STEP)})
+                if made and made.cost.flops <= FLOPS * self._size.work:
+                    yield made
+                    break
+            extent = extent * 3 // 4
+
+    def _most(self, field: str) -> int:
+        """The largest value of a field that is tried at boundaries: of an extent, or of what is a stride."""
+        problem = next(iter(self._taken))
+        if field in self._longest:
+            return min(BEYOND * max(self._longest[field], self._size.extent), self._size.work * MUCH)
+        return LARGE_STRIDE[1] if field in strides(problem) else 0
+
+    def _with(self, name: str, value: int) -> Iterator[Problem]:
+        """A problem with this value of a field."""
+        problem = self._any()
+        if name in problem.extents:
+            around = {n: getattr(problem, n) for n in problem.extents if n != name}
+            for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned
+                if math.prod(around.values()) * value <= self._size.work:
+                    break
+                around = {n: _like(getattr(problem, n), step) for n in around}
+            made = _replaced(problem, {**around, name: value})
+        else:
+            made = _replaced(problem, {name: value})
+        if made and made.cost.flops <= FLOPS * self._size.work and _stored(made) <= MOST_STORED:
+            yield made
+
+    def _powers(self) -> Iterator[Problem]:
+        """A problem whose extents are powers of two, or next to some, and about as large as it may be."""
+        random = self._random
+        for _ in range(MUCH):
+            problem, bits = self._any(), int(math.log2(self._size.work))
+            chosen = dict.fromkeys(random.sample(problem.extents, len(problem.extents)), 0)
+            for number, name in enumerate(chosen):
+                fair = bits // (len(chosen) - number)
+                exponent = max(0, fair + random.randint(-1, 1)) if number + 1 < len(chosen) else fair
+                bits -= exponent
+                chosen[name] = min(2**exponent, 1 << self._size.extent.bit_length() - 1)
+            beside = random.randrange(3) == 0
+            moved = {n: max(1, extent + (random.randint(-1, 1) if beside else 0)) for n, extent in chosen.items()}
+            made = _replaced(problem, moved)
             if made and made.cost.flops <= FLOPS * self._size.work:
                 yield made
-            extent = extent * 3 // 4
+                return
+
+    def _strided(self) -> Iterator[Problem]:
+        """A problem whose rows are far apart, as well aligned as they were."""
+        for _ in range(MUCH):
+            problem, (low, high) = self._any(), LARGE_STRIDE
+            more = {n: getattr(problem, n) for n in strides(problem)}
+            if not more:
+                return
+            more = {n: v + STEP * round(low / STEP * (high / low) ** self._random.random()) for n, v in more.items()}
+            made = _replaced(problem, more)
+            if made and _stored(made) <= MOST_STORED:
+                yield made
+                return
+
+
+def strides(problem: Problem) -> list[str]:
+    """The fields that move the elements of arrays apart, and change nothing else."""
+    found = []
+    for name in (f.name for f in dataclasses.fields(problem) if f.name not in (*problem.extents, *problem.of_inputs())):
+        value = getattr(problem, name)
+        apart = _replaced(problem, {name: value + STEP}) if type(value) is int else None
+        if apart is None:
+            continue
+        pairs = [(array, apart.arrays().get(n)) for n, array in problem.arrays().items()]
+        if all(b is not None and a.shape == b.shape for a, b in pairs) and apart.cost == problem.cost:
+            rows = any(math.prod(a.shape[:-1]) > 1 for a, _ in pairs)
+            farther = any(b is not None and a.element_strides != b.element_strides for a, b in pairs)
+            found += [name] if farther and rows else []
+    return found
+
+
+def _stored(problem: Problem) -> int:
+    return sum(array.storage_elements for array in problem.arrays().values())
+
+
+def _words(problem: Problem) -> list[tuple[str, ...]]:
+    return [(problem.distribution, name, problem.text(name)) for name in problem.words()]
 
 
 def _like(extent: int, most: int, step: int = 0) -> int:
@@ -346,9 +504,10 @@ def size_of(operation: Operation[Any], device: str) -> Size:
 
 
 def _edges(stage: Stage[Any]) -> tuple[int, ...]:
-    """Sizes of tiles: the stage's parameters, and products of two."""
+    """Sizes of tiles: the stage's parameters, and products of two or three."""
     sizes = [size for size in stage.parameters.values() if size > 1]
-    return tuple(sorted({*stage.parameters.values(), *(a * b for a, b in itertools.combinations(sizes, 2))}))
+    several = (math.prod(some) for count in (2, 3) for some in itertools.combinations(sizes, count))
+    return tuple(sorted({*stage.parameters.values(), *several}))
 
 
 def _distributed(drawn: tuple[Problem, int]) -> Problem:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..devices import BoundPlan, Device, Fault
-from ..model.arrays import BEST_ALIGNMENT, Array, Arrays, Distribution
+from ..model.arrays import BEST_ALIGNMENT, WITHOUT_NUMBERS, Array, Arrays
 from ..model.launch import Plan
 from ..model.origin import BadOperation, BadStage, declared, is_control, raised_at
 from ..model.problem import Tier
@@ -234,7 +234,7 @@ def _with_related(case: Case, inputs: Arrays, moved: Callable[[Arrays], Arrays] 
 
 def broken_invariant(stage: Stage[Any], device: Device, case: Case, after: Arrays) -> Failure | None:
     """The failure of an answer of which something does not hold that holds of every right one. Raises BadOperation."""
-    if case.problem.tier is Tier.EXACT or case.problem.distribution is Distribution.NON_FINITE:
+    if case.problem.tier is Tier.EXACT or case.problem.distribution in WITHOUT_NUMBERS:
         return None  # the answer is the right one to the last bit; or has NaN, of which nothing holds
     first = case.answers(after)
     with declared("invariants of the operation"):

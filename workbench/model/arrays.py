@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
@@ -21,9 +21,13 @@ class Distribution(StrEnum):
     """What is made of the numbers that a problem draws.
 
     `normal` leaves them as they are. `zeros` puts zeros of both signs among them, up to nearly all. `scaled` multiplies
-    by powers of two: one for an array, or one for each of its rows or columns. `subnormal` puts subnormal numbers among
-    them, up to all. `large` multiplies by the largest power of two that is allowed. `non_finite` puts a few NaN or
-    infinities among them.
+    by powers of two, from the smallest normal number on: one for an array, or one for each of its rows or columns.
+    `wide` multiplies each element by a power of two of its own. `subnormal` puts subnormal numbers among them, up to
+    all. `large` multiplies by the largest power of two that is allowed. `outlier` does so with one row or one column.
+    `non_finite` puts a few NaN or infinities among them, `many_non_finite` fills some rows with NaN, infinities and
+    zeros. `positive` and `negative` have one sign, at any scale. `constant` has one number in an array, a row or a
+    column, and `equal_rows` the same row again and again: numbers of few bits, whose sums are exact. `sorted` has rows
+    or columns in order. `same` gives inputs of one type the same numbers, and one memory where their layouts allow it.
     """
 
     NORMAL = "normal"
@@ -32,6 +36,29 @@ class Distribution(StrEnum):
     SUBNORMAL = "subnormal"
     LARGE = "large"
     NON_FINITE = "non_finite"
+    MANY_NON_FINITE = "many_non_finite"
+    WIDE = "wide"
+    OUTLIER = "outlier"
+    POSITIVE = "positive"
+    NEGATIVE = "negative"
+    CONSTANT = "constant"
+    EQUAL_ROWS = "equal_rows"
+    SORTED = "sorted"
+    SAME = "same"
+
+
+WITHOUT_NUMBERS = (Distribution.NON_FINITE, Distribution.MANY_NON_FINITE)
+"""Those with NaN and infinities."""
+
+ORDERS = (
+    Distribution.POSITIVE,
+    Distribution.NEGATIVE,
+    Distribution.CONSTANT,
+    Distribution.EQUAL_ROWS,
+    Distribution.SORTED,
+    Distribution.SAME,
+)
+"""Those in which small integers remain small integers."""
 
 
 class NonFinite(StrEnum):
@@ -45,13 +72,13 @@ class NonFinite(StrEnum):
     UNDEFINED = "undefined"
 
 
-WEIGHTS = {
-    Distribution.NORMAL: 6,
-    Distribution.ZEROS: 1,
+WEIGHTS = dict.fromkeys(Distribution, 1) | {
+    Distribution.NORMAL: 4,
     Distribution.SCALED: 2,
-    Distribution.SUBNORMAL: 1,
-    Distribution.LARGE: 1,
     Distribution.NON_FINITE: 2,
+    Distribution.MANY_NON_FINITE: 2,
+    Distribution.NEGATIVE: 2,
+    Distribution.WIDE: 2,
 }
 """How often each is drawn."""
 
@@ -76,6 +103,14 @@ def distributed(
     finite numbers stay finite. NaN and infinities of arrays of one size are in the same places where the seed `places`
     is the same: what is added up element by element may then be infinities of both signs.
     """
+    least, high = _exponents(dtype, scales)
+    if kind in ORDERS:
+        made = _ordered(values, kind, rng)
+        if kind not in (Distribution.POSITIVE, Distribution.NEGATIVE, Distribution.CONSTANT) or least == high:
+            return made
+        rows = (*values.shape[:-1], 1) if values.ndim > 1 and rng.integers(4) else (1,) * values.ndim
+        exponents = [np.zeros(rows, np.int64), rng.integers(least, high + 1, rows), np.full(rows, high)]
+        return _multiplied(made, dtype, np.choose(rng.integers(3, size=rows), exponents))
     if kind is Distribution.ZEROS:
         return _replaced(values, _signs(values.shape, rng) * 0.0, rng)
     if kind is Distribution.SUBNORMAL:
@@ -84,10 +119,51 @@ def distributed(
         return _replaced(values, _signs(values.shape, rng) * some, rng)
     if kind is Distribution.NON_FINITE:
         return _with_non_finite(values, dtype, rng, np.random.default_rng(places))
-    low, high = _exponents(dtype, scales)
+    if kind is Distribution.MANY_NON_FINITE:
+        return _with_many_non_finite(values, dtype, rng)
     if kind is Distribution.LARGE:
         return _multiplied(values, dtype, np.full((1,) * values.ndim, high))
-    return _multiplied(values, dtype, _powers(values.shape, low, high, rng))
+    if kind is Distribution.OUTLIER:
+        return _multiplied(values, dtype, _outlier(values.shape, high, rng))
+    if kind is Distribution.WIDE:
+        return _multiplied(values, dtype, _wide(values.shape, least, high, significand(dtype), rng))
+    return _multiplied(values, dtype, _powers(values.shape, least, high, rng))
+
+
+def _ordered(values: Values, kind: Distribution, rng: np.random.Generator) -> Values:
+    """The numbers in one of `ORDERS`; infinite ones keep their sign."""
+    if kind in (Distribution.POSITIVE, Distribution.NEGATIVE):
+        sizes = np.where(values == 0, 1, np.abs(values.astype(np.float64)))
+        signed = sizes if kind is Distribution.POSITIVE else -sizes
+        return np.where(np.isfinite(values), signed, values).astype(values.dtype)
+    if kind is Distribution.CONSTANT:
+        return np.broadcast_to(_few_bits(_first(values, int(rng.integers(3)), rng)), values.shape).copy()
+    if kind is Distribution.EQUAL_ROWS:
+        rows = values.reshape(-1, values.shape[-1]) if values.ndim else values
+        return np.broadcast_to(_few_bits(rows[0]), values.shape).copy() if values.ndim else values
+    if kind is Distribution.SORTED and values.ndim:
+        axis = 0 if rng.integers(4) == 0 else -1
+        made = np.sort(values.astype(np.float64), axis=axis).astype(values.dtype)
+        return np.asarray(np.flip(made, axis=axis) if rng.integers(4) == 0 else made)
+    return values
+
+
+def _first(values: Values, how: int, rng: np.random.Generator) -> Values:
+    """One element of each row or column, or of all, that is not 0 where it can be."""
+    axis = {0: None, 1: -1, 2: 0}[how if values.ndim > 1 else 0]
+    finite = np.where(np.isfinite(values), values, 0).astype(np.float64)
+    return np.asarray(finite.max(axis=axis, keepdims=True) * rng.choice([1.0, -1.0])).astype(values.dtype)
+
+
+FEW_BITS = 4
+"""Of the significands of numbers that are equal: sums of up to 2^16 products of two are exact in fp32."""
+
+
+def _few_bits(values: Values) -> Values:
+    """The numbers with so few bits that a sum of many equal ones is exact: else all its roundings have one sign."""
+    fraction, exponent = np.frexp(values.astype(np.float64))
+    rounded = np.ldexp(np.trunc(np.ldexp(fraction, FEW_BITS)), exponent - FEW_BITS)
+    return np.where(np.isfinite(values), rounded, values).astype(values.dtype)
 
 
 def with_signed_zeros(values: Values, rng: np.random.Generator) -> Values:
@@ -106,10 +182,14 @@ def largest(dtype: DType) -> float:
 
 
 def _exponents(dtype: DType, scales: tuple[int, int]) -> tuple[int, int]:
-    """Those of `scales` with which numbers near 1 become neither subnormal nor infinite."""
+    """The exponents with which numbers near 1 become neither subnormal nor larger than `scales` allow; 0 where these
+    allow no other."""
+    if tuple(scales) == (0, 0):
+        return 0, 0
     least = round(math.log2(dtype.smallest)) + significand(dtype) - 1
     most = math.floor(math.log2(largest(dtype))) - 3  # normal numbers are below 8
-    return max(scales[0], least), min(scales[1], most)
+    high = min(scales[1], most)
+    return min(least, scales[0], high), high
 
 
 def _powers(shape: tuple[int, ...], low: int, high: int, rng: np.random.Generator) -> Values:
@@ -118,6 +198,28 @@ def _powers(shape: tuple[int, ...], low: int, high: int, rng: np.random.Generato
     if len(shape) > 1 and (axis := int(rng.integers(3))):
         sizes = [*shape[:-1], 1] if axis == 1 else [*sizes[:-1], shape[-1]]
     return rng.integers(low, high + 1, sizes)
+
+
+NEAR_ONE = 8
+"""Powers of two between the smallest and the largest of most numbers that are drawn."""
+
+
+def _wide(shape: tuple[int, ...], least: int, high: int, bits: int, rng: np.random.Generator) -> Values:
+    """An exponent for each element: a row has all normal numbers, subnormal ones as well, or a part of the range."""
+    rows = (*shape[:-1], 1) if shape else shape
+    bottom, (one, other) = min(least + NEAR_ONE, high), rng.integers(least, high + 1, (2, *rows))
+    low = np.choose(rng.integers(3, size=rows), [bottom, least - bits, np.minimum(one, other)])
+    top = np.where(low == np.minimum(one, other), np.maximum(one, other), high)
+    return np.asarray(np.floor(low + rng.random(shape) * (top - low + 1)).astype(np.int64))
+
+
+def _outlier(shape: tuple[int, ...], high: int, rng: np.random.Generator) -> Values:
+    """An exponent for each element: 0 but for one row or one column, or one element of a vector."""
+    exponents = np.zeros(shape, np.int64)
+    axis = int(rng.integers(max(0, len(shape) - 2), len(shape))) if shape else 0
+    if shape:
+        np.moveaxis(exponents, axis, 0)[int(rng.integers(shape[axis]))] = rng.integers(min(4, high), high + 1)
+    return exponents
 
 
 def _multiplied(values: Values, dtype: DType, exponents: Values) -> Values:
@@ -144,6 +246,32 @@ def _with_non_finite(values: Values, dtype: DType, rng: np.random.Generator, whe
     made = values.copy()
     made.reshape(-1)[places] = rng.choice(chosen, places.size)
     return made
+
+
+def _with_many_non_finite(values: Values, dtype: DType, rng: np.random.Generator) -> Values:
+    """About half of the elements of some rows or columns, or all of them, replaced: each by one of several mixtures."""
+    if values.ndim > 1 and rng.integers(3) == 0:
+        return np.asarray(_with_many_non_finite(values.swapaxes(0, -1), dtype, rng).swapaxes(0, -1))
+    infinity = np.inf if np.isinf(np.float64(np.inf).astype(dtype.numpy)) else np.nan
+    kinds = np.array([[np.nan] * 4, [infinity] * 4, [-infinity] * 4, [np.nan, infinity, -infinity, -0.0]])
+    rows = (*values.shape[:-1], 1) if values.ndim else ()
+    chosen, some = rng.integers(len(kinds), size=rows), rng.random(rows) < rng.choice(SHARES)
+    if values.size and not some.any():
+        some.reshape(-1)[int(rng.integers(some.size))] = True
+    others = kinds[np.broadcast_to(chosen, values.shape), rng.integers(4, size=values.shape)]
+    there = some & (rng.random(values.shape) < rng.choice((1 / 2, 1.0)))
+    return np.where(there, others.astype(values.dtype), values)
+
+
+def same_numbers(arrays: Mapping[str, Array], names: Sequence[str], drawn: Arrays) -> dict[str, Values]:
+    """For inputs of one type the numbers of the largest of them: all of them, or as many as there is room for."""
+    found: dict[str, Values] = {}
+    for name in names:
+        alike = [n for n in names if arrays[n].dtype is arrays[name].dtype]
+        largest_one = max(alike, key=lambda n: drawn[n].size)
+        if largest_one != name:
+            found[name] = drawn[largest_one].reshape(-1)[: drawn[name].size].reshape(drawn[name].shape).copy()
+    return found
 
 
 Arrays = dict[str, np.ndarray[Any, Any]]

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from .arrays import Array, Arrays, Distribution, NonFinite, distributed, with_signed_zeros
+from .arrays import (
+    ORDERS,
+    WITHOUT_NUMBERS,
+    Array,
+    Arrays,
+    Distribution,
+    NonFinite,
+    distributed,
+    same_numbers,
+    with_signed_zeros,
+)
 from .default_controls import default_controls
 from .dtypes import DTYPES, SPELLINGS, DType
 from .errors import WrongUsage
@@ -224,7 +234,8 @@ class Problem(ABC):
     """Fields besides `distribution`, `tier` and `seed` that only say how inputs are drawn. No stage is told of them."""
 
     scales: ClassVar[tuple[int, int]] = (-6, 6)
-    """The exponents of the powers of two that inputs are multiplied by. With the largest no intermediate result of a
+    """The exponents of the powers of two that inputs are multiplied by; smaller ones than the first as well, down to
+    the smallest normal number, unless both are 0. With the largest no intermediate result of a
     right kernel may overflow fp32: the answer has to be defined. What overflows the type of the output is defined: it
     is the reference rounded to that type, an infinity."""
 
@@ -238,7 +249,7 @@ class Problem(ABC):
             why = f" ({self.not_exact})" if self.tier is Tier.EXACT and self.not_exact else ""
             allowed = ", ".join(self.tiers)
             raise ProblemError(f"tier is {str(self.tier)!r}; of this operation it has to be one of {allowed}{why}")
-        if self.distribution is Distribution.NON_FINITE and self.non_finite == NonFinite.UNDEFINED:
+        if self.distribution in WITHOUT_NUMBERS and self.non_finite == NonFinite.UNDEFINED:
             raise ProblemError("what NaN and infinities do is undefined for this operation: no inputs have them")
         if problem := self.check():
             raise ProblemError(problem)
@@ -348,27 +359,41 @@ class Problem(ABC):
     def given(self) -> Arrays:
         """The inputs as `distribution` has them: what a stage is judged on.
 
-        The exact tier keeps its small integers: there only zeros have signs, and NaN and infinities are put among them.
+        The exact tier keeps its small integers: there zeros have signs, NaN and infinities are put among them, and
+        where the class has no `inputs` of its own they come in one of `ORDERS`.
         """
         drawn, kind = self.inputs(), self.distribution
         if kind is Distribution.NORMAL or not self.distributed_inputs():
             return drawn
         arrays, rng = self.arrays(), np.random.default_rng([self.seed, 10 + tuple(Tier).index(self.tier)])
         names = [n for n in self.distributed_inputs() if arrays[n].dtype.is_float and n in drawn]
-        if kind is Distribution.NON_FINITE:
+        if kind in WITHOUT_NUMBERS:
             names = names if rng.integers(2) else [names[int(rng.integers(len(names)))]]
+        whole = self.tier is Tier.EXACT
         for name in names:
-            if self.tier is not Tier.EXACT or kind is Distribution.NON_FINITE:
-                drawn[name] = distributed(drawn[name], arrays[name].dtype, kind, self.scales, rng, self.seed)
+            if not whole or (kind is not Distribution.ZEROS and self.exact_has(kind)):
+                scales = (0, 0) if whole else self.scales
+                drawn[name] = distributed(drawn[name], arrays[name].dtype, kind, scales, rng, self.seed)
             elif kind is Distribution.ZEROS:
                 drawn[name] = with_signed_zeros(drawn[name], rng)
+        if kind is Distribution.SAME and (not whole or self.exact_has(kind)):
+            drawn |= same_numbers(arrays, names, drawn)
         return drawn
+
+    def exact_has(self, kind: Distribution) -> bool:
+        """Whether inputs of the exact tier can be of this kind."""
+        return kind in (Distribution.ZEROS, *WITHOUT_NUMBERS) or (kind in ORDERS and self.drawn_plainly)
+
+    @property
+    def drawn_plainly(self) -> bool:
+        """Whether any numbers will do as inputs: the class has no `inputs` of its own."""
+        return type(self).inputs is Problem.inputs
 
     def distributed_inputs(self) -> tuple[str, ...]:
         """The inputs that are drawn in every distribution, see `distributed`."""
         if self.distributed is not None:
             return self.distributed
-        if type(self).inputs is not Problem.inputs or Tier.COMPARATIVE in self.tiers:
+        if not self.drawn_plainly or Tier.COMPARATIVE in self.tiers:
             return ()
         return tuple(name for name, array in self.arrays().items() if array.given and array.dtype.is_float)
 
@@ -376,9 +401,15 @@ class Problem(ABC):
         """Those in which the problem may be drawn."""
         if not self.distributed_inputs():
             return (Distribution.NORMAL,)
-        whole = any(a.output and a.dtype.numpy.kind in "iu" for a in self.arrays().values())
+        arrays = self.arrays()
+        whole = any(a.output and a.dtype.numpy.kind in "iu" for a in arrays.values())
         undefined = whole or self.non_finite == NonFinite.UNDEFINED  # what integer NaN becomes is nowhere defined
-        return tuple(d for d in Distribution if d is not Distribution.NON_FINITE or not undefined)
+        types = [arrays[name].dtype for name in self.distributed_inputs()]
+        without = (
+            *(WITHOUT_NUMBERS if undefined else ()),
+            *((Distribution.SAME,) if len(set(types)) == len(types) else ()),
+        )
+        return tuple(d for d in Distribution if d not in without)
 
     def prepare(self, inputs: Arrays) -> Arrays:
         """The values of the arrays that are `prepared`, made on the host before the launch: tables that depend on the
@@ -506,12 +537,13 @@ def draw_values(rng: np.random.Generator, tier: Tier, shape: tuple[int, ...], dt
 
 @lru_cache  # drawing takes far less time from a strategy that is there already
 def extents(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[int]:
-    """Extents of a dimension: tiny ones, one off multiples of `edges`, powers of two, anything up to the limit."""
+    """Extents of a dimension: tiny ones, beside multiples of `edges` and powers of two, anything to the limit."""
     from hypothesis import strategies as st  # as long to load as all else here, and only who draws needs it
 
-    near = sorted({e * f + d for e in edges for f in (1, 2, 3) for d in (-1, 0, 1)} | {2**i for i in range(11)})
+    near = {e * f + d for e in edges for f in (1, 2, 3) for d in (-1, 0, 1)}
+    powers = {2**i + d for i in range(size.extent.bit_length()) for d in (-1, 0, 1)}
     return st.one_of(
         st.integers(1, min(17, size.extent)),
-        st.sampled_from([e for e in near if 1 <= e <= size.extent]),
+        st.sampled_from([e for e in sorted({*near, *powers}) if 1 <= e <= size.extent]),
         st.integers(1, size.extent),
     )

@@ -119,6 +119,10 @@ class ShortProblem(Problem):
             made[name] = Array(shape, self.type_of(text), output=name in outputs, inout=both)
         return made
 
+    @property
+    def drawn_plainly(self) -> bool:
+        return not self.declaration.draw
+
     def distributed_inputs(self) -> tuple[str, ...]:
         if self.distributed is None and (self.declaration.draw or Tier.COMPARATIVE in self.tiers):
             return ()

@@ -8,6 +8,7 @@ kernels in a file. One regular expression is matched a statement, and operands a
 lines take well under a second.
 """
 
+from .conditions import conditions
 from .parser import Module, parse
 from .tree import (
     Address,
@@ -53,6 +54,7 @@ __all__ = [
     "Symbol",
     "Variable",
     "Vector",
+    "conditions",
     "parse",
     "readable_symbol",
     "source_files",

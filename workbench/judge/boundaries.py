@@ -1,0 +1,163 @@
+"""Where a compiled kernel decides by the size of a problem: extents on both sides of each of its conditions.
+
+Every `setp` of the PTX whose operands come from parameters and the shape of the launch is evaluated for thousands of
+sizes: where its outcome changes, and where it is one that no problem so far has had, a fault may hide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from ..model.problem import Problem
+from ..model.stage import Stage
+
+DENSE, SPARSE = 4096, 160
+"""Every value up to the first is looked at, and so many more up to the limit."""
+
+STEPS = (0, 1, 1024, 4096)
+"""By which a field is changed to see how the arguments of a launch follow it."""
+
+FEW = 6
+"""Places where a condition changes, up to which each counts: a remainder changes at every multiple."""
+
+SMALL = 16
+"""Values up to this are drawn often enough."""
+
+Values = np.ndarray[Any, Any]
+Most = Callable[[str], int]
+"""The largest value that is tried of a field."""
+
+Known = dict[str, Values]
+"""By the name of a parameter or a special register: its values."""
+
+
+def boundaries(
+    stage: Stage[Any], ptx: str, problems: Sequence[Problem], most: Most, random: Random
+) -> list[tuple[str, int]]:
+    """Fields and values for them, those with an outcome that none of the `problems` has first.
+
+    `ptx` is the code for the last of the problems. `most` gives the largest value of a field that can be afforded, 0
+    for one that is to stay as it is. What cannot be read, or has no plan, has no boundaries.
+    """
+    try:
+        from ..emulator import ptx as reader
+
+        module = reader.parse(ptx)
+        plans = [launched(stage, problem) for problem in problems]
+    except Exception:  # whoever judges the problem says what is wrong
+        return []
+    base, new, near = problems[-1], list[tuple[str, int]](), list[tuple[str, int]]()
+    for number, (name, _) in enumerate(plans[-1]):
+        kernel = module.functions.get(name)
+        if kernel is None:
+            continue
+        names = [parameter.name for parameter in kernel.parameters]
+        had = _together([_named(plan[number][1], names) for plan in plans if len(plan) > number])
+        seen = {line: {*map(bool, outcome)} for line, outcome in reader.conditions(kernel, had).items()}
+        for field in (f.name for f in dataclasses.fields(base) if most(f.name) > SMALL):
+            values = _looked_at(kernel, most(field), random)
+            follows = _following(stage, base, field, number, values)
+            known = _named(follows, names)
+            for line, outcome in reader.conditions(kernel, known).items() if follows else ():
+                unseen, around = _chosen(outcome, values, seen.get(line, set()), random)
+                new += [(field, value) for value in unseen]
+                near += [(field, value) for value in around]
+    for some in (new, near):
+        random.shuffle(some)
+    return list(dict.fromkeys(new + near))
+
+
+def launched(stage: Stage[Any], problem: Problem) -> list[tuple[str, dict[str, int]]]:
+    """The kernels that a problem launches, with the numbers that they get, by place, and the shape of the launch."""
+    found = []
+    for launch in stage.plan(problem).launches:
+        numbers = {
+            str(place): int(argument) for place, argument in enumerate(launch.args) if isinstance(argument, np.integer)
+        }
+        for shape, name in ((launch.grid, "nctaid"), (launch.block, "ntid")):
+            numbers |= {f"%{name}.{axis}": extent for axis, extent in zip("xyz", shape, strict=True)}
+        numbers |= {f"%ctaid.{axis}": extent - 1 for axis, extent in zip("xyz", launch.grid, strict=True)}
+        found.append((launch.kernel, numbers | {f"%tid.{axis}": 0 for axis in "xyz"}))
+    return found
+
+
+def _named(numbers: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """With the names of parameters in the place of their numbers."""
+    given = {names[int(n)]: v for n, v in numbers.items() if n[0] != "%" and int(n) < len(names)}
+    return given | {n: v for n, v in numbers.items() if n[0] == "%"}
+
+
+def _together(of_each: Sequence[dict[str, int]]) -> Known:
+    """What all of several launches have, as arrays."""
+    common = set.intersection(*map(set, of_each)) if of_each else set()
+    return {name: np.array([numbers[name] for numbers in of_each], np.int64) for name in common}
+
+
+def _looked_at(kernel: Any, most: int, random: Random) -> Values:
+    """Values of a field in order: all small ones, some larger ones, and those near the constants of the kernel."""
+    constants = {
+        abs(operand.value)
+        for instruction in kernel.instructions
+        for operand in instruction.operands
+        if getattr(operand, "width", 1) == 0 and DENSE // 64 < abs(operand.value) <= 64 * most
+    }
+    near = [(c << 6 >> shift) + d for c in sorted(constants)[:64] for shift in range(13) for d in (-1, 0, 1, 2)]
+    ramp = np.geomspace(DENSE, max(most, DENSE + 1), SPARSE).astype(np.int64)
+    jitter = [int(value) + random.randrange(1 + int(value) // 64) for value in ramp]
+    return np.unique([v for v in (*range(1, DENSE + 1), *near, *jitter, *map(int, ramp)) if 1 <= v <= most])
+
+
+def _following(stage: Stage[Any], base: Problem, field: str, number: int, values: Values) -> Known:
+    """What one launch of the plan has for each value of a field, as far as it can be told from a few of them."""
+    first = getattr(base, field)
+    samples, at = [], []
+    for step in STEPS:
+        try:
+            plan = launched(stage, dataclasses.replace(base, **{field: first + step}))
+            samples.append(plan[number][1])
+            at.append(first + step)
+        except Exception:  # the fields do not go together
+            continue
+    if len(samples) < 3:
+        return {}
+    found: Known = {}
+    for name in samples[0]:
+        had = [sample.get(name) for sample in samples]
+        if None not in had and (fitted := _fitted(at, [int(v or 0) for v in had], values)) is not None:
+            found[name] = fitted
+    return found
+
+
+def _fitted(at: Sequence[int], had: Sequence[int], values: Values) -> Values | None:
+    """Numbers that go straight with a field, or by tiles of it, less one perhaps."""
+    slope, rest = divmod(had[-1] - had[0], at[-1] - at[0])
+    if not rest and all(had[0] + slope * (x - at[0]) == y for x, y in zip(at, had, strict=True)):
+        return had[0] + slope * (values - at[0])
+    if had[-1] <= had[0]:
+        return None
+    tile = round((at[-1] - at[0]) / (had[-1] - had[0]))
+    for less in (0, 1) if tile else ():
+        if all(-(-x // tile) - less == y for x, y in zip(at, had, strict=True)):
+            return -(-values // tile) - less
+    return None
+
+
+def _chosen(outcome: Values, values: Values, seen: set[bool], random: Random) -> tuple[list[int], Iterator[int]]:
+    """Values with an outcome that was not seen, and values around the places where it changes."""
+    unseen: list[int] = []
+    changes = np.flatnonzero(outcome[1:] != outcome[:-1])
+    for which in {False, True} - seen if changes.size else ():
+        there = values[outcome == which]
+        unseen += [int(there[0]), int(random.choice(there))]
+    if changes.size > FEW:
+        rare = values[outcome == (outcome.mean() < 1 / 2)]
+        picked = [int(random.choice(rare)) for _ in range(2)]
+        around = {value + d for value in picked for d in (-1, 0, 1)}
+    else:
+        around = {int(values[i + d]) for i in changes for d in (0, 1)}
+    return [v for v in unseen if v > SMALL], (v for v in sorted(around) if v > SMALL)
