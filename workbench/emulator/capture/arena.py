@@ -20,8 +20,10 @@ ARENA_BYTES = 1 << 42
 _FILLED = 1 << 24
 """Bytes of an allocation that are filled, so that floats without a value are NaN: filling touches every page."""
 
-_DIGESTED = 1 << 30
-"""Bytes of all allocations up to which a digest is worth its time."""
+_DIGESTED = 1 << 28
+"""Bytes of all allocations up to which a digest, and a copy, is worth its time."""
+
+_Bytes = npt.NDArray[np.uint8]
 
 
 class Arena(Memory):
@@ -95,6 +97,16 @@ class Arena(Memory):
             if allocation.written is not None:
                 found.update(allocation.written.data)
         return found.digest()
+
+    def saved(self) -> list[tuple[Allocation, _Bytes, _Bytes | None]]:
+        """All that is allocated, as it is now."""
+        return [(a, a.data.copy(), None if a.written is None else a.written.copy()) for a in self.allocations]
+
+    def restore(self, saved: Sequence[tuple[Allocation, _Bytes, _Bytes | None]]) -> None:
+        """As it was then."""
+        for allocation, data, written in saved:
+            allocation.data[:] = data
+            allocation.written = written
 
     def _rows(self, address: int, pitch: int, width: int, rows: int) -> list[tuple[Allocation, slice]]:
         if pitch == width:

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..architectures import DeviceLimits
 from ..compiler import CompileError, CompilerUnavailable
 from ..decode import UnsupportedInstruction
-from ..execution import Checks, prepare
+from ..execution import Checks, Prepared, prepare, run
 from ..fat_binary import DamagedData, Image, holds_images, images
 from ..fault import KernelFault
 from ..findings import Finding, FindingKind
@@ -34,6 +34,7 @@ __all__ = ["HostEvent", "Launched", "Options", "Server"]
 _SPACES = {0: "device", 1: "managed", 2: "pinned"}
 _PAGE = 4096
 _MOST_ROWS = 4096
+_CHANGES = b"changes memory"
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_CONFIGURATION, _NO_IMAGE, _INVALID_PTX, _NOT_FOUND = 1, 2, 9, 209, 218, 500
 
 _ERRORS = {
@@ -181,7 +182,7 @@ class Server:
     _modules: list[_Module] = field(default_factory=list)
     _kernels: list[Entry] = field(default_factory=list)
     _counts: Counter[str] = field(default_factory=Counter)
-    _after: dict[object, bytes] = field(default_factory=dict)
+    _repeated: dict[object, bytes] = field(default_factory=dict)
     _sources: dict[str, str] = field(default_factory=dict)
     _concurrency: Concurrency = field(init=False)
     _outputs: dict[int, _Output] = field(default_factory=dict)
@@ -307,7 +308,8 @@ class Server:
         name = str(kernel_name_of(entry.name))
         arguments = [parameters[p.offset : p.offset + p.size] for p in entry.parameters]
         shape = grid, block, cluster, shared
-        if self._repeats((entry.name, shape, parameters)):
+        key = entry.name, shape, parameters
+        if self._changes_nothing(key, entry, shape, arguments):
             self.launched(Launched(name, grid, block, site=site))
             return _packed(0, "")
         given = self._given(parameters)
@@ -317,6 +319,8 @@ class Server:
         except (LaunchError, ArgumentError) as error:
             self.launched(Launched(name, grid, block, refused=str(error), site=site))
             raise _Refused(_INVALID_CONFIGURATION, str(error)) from None
+        if key not in self._repeated and not statistics.findings and not statistics.output:
+            self._repeated[key] = b""
         counted = statistics.warp_instructions
         self.launched(Launched(name, grid, block, tuple(statistics.findings), counted, site=site))
         for allocation in given:
@@ -344,16 +348,32 @@ class Server:
         stored = f"the launch of {output.kernel} stores into {output.nbytes} bytes of device memory that nothing reads"
         self.said(HostEvent("unread_output", f"{stored} afterwards: copy them to the host", output.site))
 
-    def _repeats(self, launch: object) -> bool:
-        """Whether a launch would do nothing: it has left memory as it was before, and memory is so now."""
-        before = self._after.get(launch)
-        self._after[launch] = now = b"" if before is None else self.arena.digest()
-        return bool(now) and now == before
+    def _changes_nothing(self, key: object, entry: Entry, shape: _Shape, arguments: list[bytes]) -> bool:
+        """Whether a launch that has been checked before leaves memory as it is. It has been executed then.
 
-    def _executed(self, entry: Entry, shape: _Shape, arguments: list[bytes], moment: Moment) -> tuple[Statistics, bool]:
+        That is tried once, without checks: loops that repeat a kernel for the sake of its time take no time then.
+        """
+        before = self._repeated.get(key, _CHANGES)
+        if before == _CHANGES:
+            return False
+        now = self.arena.digest()
+        if before and now == before:
+            return True
+        self._repeated[key] = _CHANGES
+        if not now:
+            return False
+        saved = self.arena.saved()
+        (done,) = run([self._prepared(entry, shape, arguments, Checks.NONE)])
+        if done.findings or self.arena.digest() != now:
+            self.arena.restore(saved)
+            return False
+        self._repeated[key] = now
+        return True
+
+    def _prepared(self, entry: Entry, shape: _Shape, arguments: list[bytes], checks: Checks) -> Prepared:
         options = self.options
         grid, block, cluster, shared = shape
-        launch = prepare(
+        return prepare(
             entry,
             grid,
             block,
@@ -368,9 +388,12 @@ class Server:
             max_seconds=options.max_seconds,
             strict=options.strict,
             suppress=options.suppress,
-            checks=Checks.ALL if self._is_checked(entry) else Checks.NONE,
+            checks=checks,
             max_findings=20,
         )
+
+    def _executed(self, entry: Entry, shape: _Shape, arguments: list[bytes], moment: Moment) -> tuple[Statistics, bool]:
+        launch = self._prepared(entry, shape, arguments, Checks.ALL if self._is_checked(entry) else Checks.NONE)
         done, copies = self._concurrency.execute(launch, moment)
         for label, found in copies:
             self.launched(Launched(label, (), (), tuple(found.findings), is_copy=True))
