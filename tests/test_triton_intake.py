@@ -267,7 +267,11 @@ def test_bytes_widen_to_bfloat16_through_half():
 
 @pytest.mark.parametrize(
     ("target", "name"),
-    [("sm_80", "sm_80"), (86, "sm_86"), ("89", "sm_89"), ("sm_90", "sm_90a"), ("sm_90a", "sm_90a"), (120, "sm_120a")],
+    [
+        *(("sm_75", "sm_75"), ("sm_80", "sm_80"), (86, "sm_86"), (87, "sm_87"), ("89", "sm_89"), ("sm_90", "sm_90a")),
+        *(("sm_90a", "sm_90a"), ("100a", "sm_100a"), (103, "sm_103a"), (110, "sm_110a"), (120, "sm_120a")),
+        ("121", "sm_121a"),
+    ],
 )
 def test_targets(x, target, name):
     with emulate(target) as run:
@@ -275,7 +279,7 @@ def test_targets(x, target, name):
     assert run.launches[0].target == name and f".target {name}\n" in run.launches[0].ptx
 
 
-@pytest.mark.parametrize(("target", "says"), [("sm_101a", "the targets: sm_80"), ("volta", "the targets")])
+@pytest.mark.parametrize(("target", "says"), [("sm_101a", "the targets: sm_75"), ("volta", "the targets")])
 def test_other_targets_are_refused(target, says):
     with pytest.raises(WrongUsage, match=says):
         emulate(target)
@@ -356,7 +360,7 @@ def test_a_file_that_has_the_context_itself_is_reported(tmp_path):
         ("x = 1\nraise ValueError('no')", [], 1, "script.py:2: ValueError: no"),
         ("x = (", [], 1, "script.py:1"),
         ("x = 1", ["--grid", "4"], 2, "--grid is not for --triton"),
-        ("x = 1", ["--arch", "sm_70"], 2, "the targets: sm_80"),
+        ("x = 1", ["--arch", "sm_70"], 2, "the targets: sm_75"),
     ],
 )
 def test_a_file_that_cannot_be_emulated_is_told_why(tmp_path, text, arguments, code, says):

@@ -18,11 +18,14 @@ from workbench.emulator.architectures import limits_of, missing
 
 # the first architecture that ptxas takes them for
 SINCE = {
+    "sm_75": """ldmatrix.sync.aligned.m8n8.x4.shared.b16 atom.add.noftz.f16x2 red.global.add.f64 fence.acq_rel.gpu
+        fence.proxy.alias set.lt.u32.f16x2 fma.rn.f16x2 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32
+        mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 shfl.sync.bfly.b32 tanh.approx.f32 ex2.approx.f16""",
     "sm_80": """cvt.rn.bf16.f32 cvt.rn.bf16x2.f32 cvt.f32.bf16 cvt.rna.tf32.f32 fma.rn.bf16x2 min.NaN.bf16
         cp.async.cg.shared.global mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
-        mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64
-        ldmatrix.sync.aligned.m8n8.x4.shared.b16 redux.sync.add.u32 mbarrier.arrive.shared.b64 mbarrier.test_wait.b64
-        atom.add.noftz.f16x2 red.global.add.f64 fence.acq_rel.gpu fence.proxy.alias set.lt.u32.f16x2 max.f16x2""",
+        mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32
+        mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 createpolicy.fractional.L2::evict_first.b64
+        redux.sync.add.u32 mbarrier.arrive.shared.b64 mbarrier.test_wait.b64 max.f16x2""",
     "sm_86": "min.NaN.xorsign.abs.f32 max.xorsign.abs.bf16",
     "sm_89": """cvt.rn.satfinite.e4m3x2.f32 cvt.rn.f16x2.e5m2x2
         mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32""",
@@ -36,7 +39,7 @@ SINCE = {
         mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 griddepcontrol.wait prefetch.tensormap""",
     "sm_100": "add.rn.f32x2 sub.f32x2 mul.ftz.f32x2 fma.rn.ftz.f32x2 max.f32,three",
 }
-ORDER = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120"]
+ORDER = ["sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"]
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -58,8 +61,9 @@ BULK = "mov.b64 %d, 0; cp.async.bulk.commit_group; ret;"
 def test_ptx_chooses_the_architecture_by_its_target() -> None:
     text = module(BULK, "", ".reg .b64 %d;")
     plain = module("ret;")
-    nearest = {"sm_52": "sm_80", "sm_87": "sm_86", "sm_90": "sm_90", "sm_90a": "sm_90a", "sm_100f": "sm_100f"}
-    nearest |= {"sm_103a": "sm_103a", "sm_121a": "sm_120a", "sm_120, debug": "sm_120", "compute_89": "sm_89"}
+    same = ("sm_75", "sm_90", "sm_90a", "sm_100f", "sm_103a", "sm_121a")
+    nearest = {"sm_52": "sm_80", "sm_88": "sm_87", "sm_120, debug": "sm_120", "compute_89": "sm_89"}
+    nearest |= {name: name for name in same}
     for target, arch in nearest.items():
         assert Program.from_ptx(plain.replace("sm_90a", target)).arch == arch
     with pytest.raises(UnsupportedInstruction, match=r"commit_group`: sm_80 does not have it, it needs sm_90 or later"):
@@ -77,7 +81,7 @@ def test_ptx_chooses_the_architecture_by_its_target() -> None:
     for arch in ("sm_100", "sm_110a", "sm_120f"):
         with pytest.raises(ArchitectureError, match="for sm_100f and runs on sm_100f and later ones of its family"):
             load(family, arch=arch)
-    with pytest.raises(ArchitectureError, match=r"no architecture 'sm_91' here; there are sm_80, sm_86"):
+    with pytest.raises(ArchitectureError, match=r"no architecture 'sm_91' here; there are sm_75, sm_80"):
         load(text, arch="sm_91")
 
 
@@ -94,7 +98,12 @@ extern "C" __global__ void k(int* x) {
 
 
 def test_cuda_is_compiled_for_the_architecture_that_is_wanted() -> None:
-    for arch, found in (("sm_80", [800, 108, 64]), ("86", [860, 82, 48]), ("sm_90", [900, 132, 64])):
+    for arch, found in (
+        ("75", [750, 40, 32]),
+        ("sm_80", [800, 108, 64]),
+        ("86", [860, 82, 48]),
+        ("sm_90", [900, 132, 64]),
+    ):
         x = np.zeros(3, np.int32)
         assert launch(SOURCE, "k", 1, 1, [x], shared=4, arch=arch).ok
         assert x.tolist() == found

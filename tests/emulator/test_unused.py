@@ -45,12 +45,22 @@ def test_threads_that_do_not_store_do_not_use_what_they_load() -> None:
     assert bits_of(in_place(exchanged, held=15, others=112)) == [96]
 
 
+def test_a_branch_that_chooses_among_values_uses_what_it_is_asked_for() -> None:
+    choosing = "mov.u32 %z, 1; setp.lt.u32 %r, %v, 7; @%r bra END; mul.lo.u32 %z, %v, %v; END: add.u32 %v, %v, %z;"
+    assert bits_of(in_place(choosing)) == [96]
+    either = "setp.lt.u32 %r, %v, 7; @!%r bra B; mov.u32 %z, 1; bra END; B: mov.u32 %z, 2; END: add.u32 %v, %v, %z;"
+    assert bits_of(in_place(either)) == [96]
+    assert bits_of(in_place(choosing.replace("END: ", "bar.sync 0; END: "))) == []
+
+
 @pytest.mark.parametrize(
     "use",
     [
         "st.global.b32 [%p+4096], %w;",
         "st.shared.b32 [%e], %w;",
-        "setp.ne.u32 %r, %v, 0; @%r bra END; mov.u32 %z, 0; END:",
+        "setp.ne.u32 %r, %v, 0; @%r bra END; st.global.b32 [%p+4096], 0; END:",
+        "setp.ne.u32 %r, %v, 0; @%r bra END; mov.u32 %z, 1; END: st.global.b32 [%p+4096], %z;",
+        "AGAIN: sub.u32 %v, %v, 1; setp.ne.u32 %r, %v, 0; @%r bra AGAIN;",
         "cvt.u64.u32 %a, %v; add.u64 %a, %a, %x; ld.global.b32 %z, [%a];",
         "atom.global.add.u32 %z, [%x], %v;",
         "vote.sync.any.pred %r, %q, -1; shfl.sync.idx.b32 %z, %e, %v, 31, -1;",

@@ -20,8 +20,9 @@ __all__ = [
 ]
 
 ARCHITECTURES = (
-    "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100f", "sm_100a", "sm_103", "sm_103f", "sm_103a",
-    "sm_110", "sm_110f", "sm_110a", "sm_120", "sm_120f", "sm_120a",
+    "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100f", "sm_100a", "sm_103",
+    "sm_103f", "sm_103a", "sm_110", "sm_110f", "sm_110a", "sm_120", "sm_120f", "sm_120a", "sm_121", "sm_121f",
+    "sm_121a",
 )  # fmt: skip
 """The architectures that can be emulated.
 
@@ -29,10 +30,16 @@ A suffix ``a`` adds instructions that no later architecture has, ``f`` those of 
 """
 
 DEFAULT = "sm_90a"
+_FOR_OLDER = 80
+"""The version on which PTX of versions before the first is emulated."""
 
 _NAME = re.compile(r"(?:sm_|compute_)?(\d+)([af]?)")
 
 _SINCE = (
+    (80, r"cp\.async\..*|(redux|createpolicy|discard|applypriority|mbarrier)\..*|.*L2::cache_hint.*"),
+    (80, r".*\b(bf16(x2)?|tf32)\b.*|(min|max)\.(.*\.)?(NaN|xorsign|f16(x2)?)\b.*|fma\.(.*\.)?relu\..*"),
+    (80, r"mma\.(?!.*m8n8k(16|32|128)\b)(?!.*m16n8k8\..*\.f16\.f16\.)(?!.*m8n8k4\..*\.f16\.f16\.).*|mma\.sp\..*"),
+    (80, r"mma\..*\band\.popc|wmma\..*\.f64\b.*"),
     (86, r"(min|max)\.(.*\.)?abs\b.*"),
     (89, r"cvt\..*e[45]m[23]x2.*|mma\..*\.e[45]m[23]\..*"),
     (90, r".*(\.|::)cluster\b.*"),
@@ -57,7 +64,7 @@ def _specific(*versions: int) -> tuple[str, ...]:
 
 _SPECIFIC = (  # of which architectures alone, with the ``a``
     (("sm_90a",), r"wgmma\..*"),
-    (("sm_90a", *_specific(100, 103, 110, 120)), r"(setmaxnreg|tensormap\.replace)\..*"),
+    (("sm_90a", *_specific(100, 103, 110, 120, 121)), r"(setmaxnreg|tensormap\.replace)\..*"),
     (("sm_100a", "sm_110a"), r"tcgen05\.mma\..*kind::i8\b.*"),
     (("sm_100a", "sm_103a", "sm_110a"), r"tcgen05\.shift\..*"),
     (_specific(103, 110), r"tcgen05\.ld\.red\..*"),
@@ -87,7 +94,8 @@ def chosen(target: str, wanted: str | None) -> str:
     match = _NAME.fullmatch(target.partition(",")[0].strip())
     version, specific = (int(match[1]), match[2]) if match else (0, "")
     if wanted is None:
-        fitting = [name for name in ARCHITECTURES if _version(name) <= max(version, 80)]
+        least = version if version >= _version(ARCHITECTURES[0]) else _FOR_OLDER
+        fitting = [name for name in ARCHITECTURES if _version(name) <= least]
         newest = max(map(_version, fitting))
         nearest = f"sm_{newest}{specific}"
         return nearest if nearest in ARCHITECTURES else f"sm_{newest}a" if specific else f"sm_{newest}"
@@ -145,7 +153,7 @@ class DeviceLimits:
         fitting = [
             self.max_blocks_per_sm,
             self.max_warps_per_sm // warps,
-            self.shared_per_sm // (shared_bytes + self.shared_reserved_per_block),
+            self.shared_per_sm // max(shared_bytes + self.shared_reserved_per_block, 1),
         ]
         if registers_per_thread:
             of_a_warp = -(-registers_per_thread * 32 // 256) * 256  # registers are given out 256 at a time
@@ -167,15 +175,33 @@ DEVICES = {
     device.arch.rstrip("a"): device
     for device in (
         DeviceLimits(
+            *("NVIDIA T4", "sm_75", 40),
+            max_cluster_blocks=1,
+            shared_per_block=65_536,
+            shared_per_sm=65_536,
+            shared_reserved_per_block=0,
+            max_warps_per_sm=32,
+            max_blocks_per_sm=16,
+        ),
+        DeviceLimits(
             "NVIDIA A100", "sm_80", 108, max_cluster_blocks=1, shared_per_block=166_912, shared_per_sm=167_936
         ),
         replace(_SMALL, name="NVIDIA RTX 3090", arch="sm_86", sm_count=82, max_cluster_blocks=1, max_blocks_per_sm=16),
+        DeviceLimits(
+            *("NVIDIA Jetson AGX Orin", "sm_87", 16),
+            max_cluster_blocks=1,
+            shared_per_block=166_912,
+            shared_per_sm=167_936,
+            max_warps_per_sm=48,
+            max_blocks_per_sm=16,
+        ),
         replace(_SMALL, name="NVIDIA RTX 4090", arch="sm_89", sm_count=128, max_cluster_blocks=1, max_blocks_per_sm=24),
         H200,
         DeviceLimits("NVIDIA B200", "sm_100", 148),
         DeviceLimits("NVIDIA B300", "sm_103", 148),
         DeviceLimits("NVIDIA Thor", "sm_110", 20, max_warps_per_sm=48, max_blocks_per_sm=24),
         replace(_SMALL, name="NVIDIA RTX 5090", arch="sm_120", sm_count=170, max_blocks_per_sm=24),
+        replace(_SMALL, name="NVIDIA GB10", arch="sm_121", sm_count=48, max_blocks_per_sm=24),
     )
 }
 """A device of each architecture, by the architecture without a suffix."""

@@ -5,7 +5,7 @@ a predicate of the thread's number: Triton does so with scalars, and with blocks
 others the value reaches nothing, so that their loads race with nobody. Here that is derived from the instructions
 alone: a value is followed through arithmetic, and through exchanges within a warp, to stores and atomics whose
 predicate asks some bits of ``%tid.x`` to be zero. Any other use, as an address or in a branch, counts as one of all
-threads.
+threads. A branch that chooses among results of arithmetic is a select.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _ARITHMETIC = frozenset(
 _EXCHANGES = frozenset({"redux", "shfl"})
 _STORES = frozenset({"st", "atom", "red"})
 _ENDS = frozenset({"ret", "exit", "trap"})
+_LONGEST_WAY = 8
 
 Unneeded = dict[int, int]  # by register: bits of which one is set in threads that do not need it; others need nothing
 
@@ -48,6 +49,7 @@ def thread_bits(instructions: list[ptx.Instruction]) -> dict[int, int]:
     if any(i.parts[0] == "brx" for i in instructions):  # where it goes is not followed
         return {}
     blocks = _blocks(instructions)
+    choices = _choices(instructions, blocks)
     before: dict[int, Unneeded] = {start: {} for start, _, _ in blocks}
     found: dict[int, int] = {}
     changed = True
@@ -63,7 +65,10 @@ def thread_bits(instructions: list[ptx.Instruction]) -> dict[int, int]:
                 if instruction.guard is None:
                     for index in results:
                         state.pop(index, None)
-                for register, unneeded in _uses(instruction, guards, bits):
+                if instruction.index in choices:
+                    join, chosen = choices[instruction.index]
+                    bits = _of_all(chosen, before.get(join, {}))
+                for register, unneeded in _uses(instruction, guards, bits, instruction.index in choices):
                     state[register.index] = state.get(register.index, _BITS) & unneeded
             changed |= state != before[start]
             before[start] = state
@@ -84,6 +89,39 @@ def _blocks(instructions: list[ptx.Instruction]) -> list[tuple[int, int, list[in
     return blocks
 
 
+def _choices(
+    instructions: list[ptx.Instruction], blocks: list[tuple[int, int, list[int]]]
+) -> dict[int, tuple[int, set[int]]]:
+    """Branches that only choose among values, as a select does: where their ways meet, and what is written on them."""
+    ends = {start: (end, following) for start, end, following in blocks}
+
+    def way(start: int) -> list[int]:
+        """Blocks of arithmetic that follow one another, and the block behind them."""
+        found = [start]
+        while start in ends and len(ends[start][1]) == 1 and len(found) < _LONGEST_WAY:
+            end, (following,) = ends[start]
+            if any(i.parts[0] not in _ARITHMETIC and i.parts[0] != "bra" for i in instructions[start:end]):
+                break
+            found.append(start := following)
+        return found
+
+    choices = {}
+    for _, end, following in blocks:
+        if len(following) == 2 and instructions[end - 1].parts[0] == "bra":
+            first, second = way(following[0]), way(following[1])
+            join = next((block for block in first if block in second), None)
+            if join is not None:
+                between = {*first[: first.index(join)], *second[: second.index(join)]}
+                written = {
+                    register.index
+                    for block in between
+                    for i in instructions[block : ends[block][0]]
+                    for register in registers_in(i.operands[: _results(i)])
+                }
+                choices[end - 1] = (join, written)
+    return choices
+
+
 def _either(states: Iterable[Unneeded]) -> Unneeded:
     both: Unneeded = {}
     for state in states:
@@ -98,10 +136,12 @@ def _results(instruction: ptx.Instruction) -> int:
     return 1 if base in _ARITHMETIC or base in _EXCHANGES or base in ("ld", "atom") else 0
 
 
-def _uses(instruction: ptx.Instruction, guards: _Guards, bits: int) -> Iterator[tuple[ptx.Register, int]]:
+def _uses(
+    instruction: ptx.Instruction, guards: _Guards, bits: int, chooses: bool
+) -> Iterator[tuple[ptx.Register, int]]:
     """The registers that an instruction reads, each with bits of which one is set where that is for nothing.
 
-    ``bits`` are those of its results.
+    ``bits`` are those of its results, or of a branch that ``chooses`` among values those of the values.
     """
     base = instruction.parts[0]
     if base in _STORES:
@@ -110,7 +150,7 @@ def _uses(instruction: ptx.Instruction, guards: _Guards, bits: int) -> Iterator[
         yield from ((register, bits) for register in registers_in(read))
         return
     if instruction.guard is not None:
-        yield instruction.guard, 0
+        yield instruction.guard, bits if chooses else 0
     followed = (base in _ARITHMETIC or base in _EXCHANGES) and "cc" not in instruction.parts  # carries go unnamed
     if base in _EXCHANGES:  # other lanes get it
         bits &= ~_LANE_BITS

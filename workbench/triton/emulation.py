@@ -229,11 +229,11 @@ def emulate(
 ) -> Emulation:
     """A context, or a decorator of a function, in which Triton's launches run in the emulator. No GPU is needed.
 
-    ``kernel[grid](...)`` compiles as ever, for ``target``: ``sm_80``, ``sm_86``, ``sm_89``, ``sm_90a``,
-    ``sm_100a``, ``sm_103a`` or ``sm_120a``. The PTX is executed on the arguments, NumPy arrays and PyTorch tensors
-    on the CPU, in place. ``Output(array)`` as an argument is an array that holds nothing yet; what launches store in
-    it is known to those after them. ``reachable`` lists arrays that kernels find by addresses in memory, such as the
-    matrices of a grouped product; PyTorch's tensors are found without.
+    ``kernel[grid](...)`` compiles as ever, for ``target``: ``sm_75``, ``sm_80``, ``sm_86``, ``sm_87``, ``sm_89``,
+    ``sm_90a``, ``sm_100a``, ``sm_103a``, ``sm_110a``, ``sm_120a`` or ``sm_121a``. The PTX is executed on the arguments,
+    NumPy arrays and PyTorch tensors on the CPU, in place. ``Output(array)`` as an argument is an array that holds
+    nothing yet; what launches store in it is known to those after them. ``reachable`` lists arrays that kernels find by
+    addresses in memory, such as the matrices of a grouped product; PyTorch's tensors are found without.
 
     ``configurations`` says how many of an autotuner's are launched, each on the same values: ``"all"``, the
     ``"first"`` that fits, or a number; None stands for the first in installed packages, and for all elsewhere. Arrays

@@ -27,6 +27,7 @@ _MEMORY = 80 << 30
 _VERSION = "13.0"
 _NOTHING = """set_device synchronize empty_cache ipc_collect init reset_peak_memory_stats reset_max_memory_allocated
 reset_accumulated_memory_stats reset_max_memory_cached set_stream set_per_process_memory_fraction"""
+_SEEDING = ("manual_seed", "manual_seed_all")
 _ZERO = """current_device memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached
 max_memory_cached utilization current_blas_handle"""
 
@@ -177,8 +178,7 @@ def _of_cuda(torch: Any, target: Target) -> list[tuple[Any, str, Any]]:
         (torch.cuda, "stream", contextlib.nullcontext),
         (torch.cuda, "Stream", _Stream),
         (torch.cuda, "Event", _Event),
-        (torch.cuda, "manual_seed", torch.manual_seed),
-        (torch.cuda, "manual_seed_all", torch.manual_seed),
+        *((torch.cuda, name, lambda seed: torch.default_generator.manual_seed(seed)) for name in _SEEDING),
         (torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state()),
         (torch.cuda, "set_rng_state", lambda state, *_: torch.set_rng_state(state)),
         (torch.version, "cuda", _VERSION),
