@@ -76,6 +76,15 @@ def test_uses_that_count_for_all_threads(use: str) -> None:
     assert bits_of(in_place(guard="")) == []
 
 
+def test_what_nobody_uses_was_loaded_for_its_own_sake() -> None:
+    for last in ("mov.u32 %z, 0;", "add.u32 %z, %v, 1;"):
+        body = f"mov.u32 %t, %tid.x; setp.eq.u32 %q, %t, 0; ld.param.u64 %p, [x]; ld.global.b32 %v, [%p]; {last}"
+        assert (
+            bits_of(Program.from_ptx(module(f"{body} @%q st.global.b32 [%p+4], %t; ret;", ".param .u64 x", REGISTERS)))
+            == []
+        )
+
+
 def race_of(program: Program, grid: int = 1, block: int | tuple[int, int] = 128) -> str | None:
     memory = Memory()
     x = memory.allocate(4096 + 512, "x")

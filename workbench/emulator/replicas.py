@@ -59,9 +59,12 @@ def thread_bits(instructions: list[ptx.Instruction]) -> dict[int, int]:
             state = _either(before.get(target, {}) for target in following)
             for instruction in reversed(instructions[start:end]):
                 results = [r.index for r in registers_in(instruction.operands[: _results(instruction)])]
+                unused = not any(index in state for index in results)
                 bits = _of_all(results, state)
                 if instruction.parts[0] == "ld" and results:
-                    found[instruction.index] = bits
+                    found[instruction.index] = 0 if unused else bits  # what nobody uses was loaded for its own sake
+                if unused and instruction.parts[0] in _ARITHMETIC and "cc" not in instruction.parts:
+                    continue
                 if instruction.guard is None:
                     for index in results:
                         state.pop(index, None)
