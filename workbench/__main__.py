@@ -10,6 +10,28 @@ def main() -> None:
     # of a stream that was closed before the start, Python makes None: what is printed there is for nobody
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    from .cli.supervised import supervised
+
+    sys.exit(supervised(_main))
+
+
+def _main() -> int:
+    """The exit code of the command."""
+    try:
+        _command()
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            sys.stderr.write(f"{ended.code}\n")
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _command() -> None:
     try:
         Path.cwd()
     except FileNotFoundError:  # which packages ask for as they are imported

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import __version__
-from ..model.errors import WorkbenchError
+from ..model.errors import WorkbenchError, shown
 from . import documents
 from .options import Number, options
 
@@ -62,7 +62,7 @@ def capture(program: tuple[str, ...], as_json: bool, sarif_file: Path | None, **
         documents.result(found.as_dict())
     else:
         sys.stdout.flush()
-        click.echo(str(found))
+        click.echo(shown(str(found)))
         if (located := [one for one in found.findings if one.location]) and all(map(_is_ptx, located)):
             click.echo("lines are those of the PTX: compile with -lineinfo for lines of the source", err=True)
     if not found.ok:

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from ..model.errors import shown
 from ..model.results import StageResult
 
 UNWRAPPED = 180
@@ -25,11 +26,18 @@ UNWRAPPED = 180
 OUTCOMES = {"SAME": "green", "FASTER": "bold green", "SLOWER": "bold red", "AMBIGUOUS": "yellow"}
 
 
+class _Console(Console):
+    """Writes control characters of texts out."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        super().print(*(shown(one) if isinstance(one, str) else one for one in objects), **how)
+
+
 def console(stream: IO[str] | None = None) -> Console:
     """A console on `stream` (default stdout) that takes no text for markup."""
     stream = stream or sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else UNWRAPPED
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return _Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 WIDE = 100_000
@@ -79,7 +87,7 @@ def table(
             min_width=max(map(len, header.split()), default=0),  # no word of a header is broken
         )
     for row in rows:
-        cells.append([cell if isinstance(cell, Text) else Text(str(cell)) for cell in row])
+        cells.append([cell if isinstance(cell, Text) else Text(shown(str(cell))) for cell in row])
         made.add_row(*cells[-1])
     return Fitting(made, headers, cells, unwrapped)
 

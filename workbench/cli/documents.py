@@ -20,7 +20,9 @@ from typing import Any, TextIO
 import click
 
 from ..model.errors import INTERRUPTED, WorkbenchError
+from ..model.results import Verdict
 from ..report.judged import Judged
+from ..report.meanings import VERDICTS
 
 SCHEMA_VERSION = 1
 """Grows when a field is removed or changes its meaning, but not when a field is added."""
@@ -176,6 +178,13 @@ def _print(collected: _Collected, code: int) -> None:
     with contextlib.suppress(BrokenPipeError):
         text = json.dumps(made, indent=None if collected.lines else 1, sort_keys=True, default=os.fspath)
         click.echo(text, file=collected.stream)
+
+
+def unfinished(command: str, error: WorkbenchError, about: str) -> None:
+    """Print the document of a command whose process has ended before it; `about` is what it was to judge."""
+    judged = Judged(about, Verdict.OPERATION_ERROR, False, str(error), VERDICTS[Verdict.OPERATION_ERROR][1])
+    document = Document(command, False, error.exit_code, described(error), [judged])
+    _print(_Collected(command, document, sys.stdout, said=True), error.exit_code)
 
 
 def finite(value: Any) -> Any:

@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 from .. import __version__, emulator
-from ..model.errors import WrongUsage
+from ..model.errors import WrongUsage, shown
 from . import launches
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _print_counters(file: Path, reports: Sequence[emulator.Report]) -> None:
 
     for report in reports:
         for line in listing(profile(report.statistics), str(file)):
-            click.echo(line)
+            click.echo(shown(line))
 
 
 def _verdicts(asked: Asked, reports: Sequence[emulator.Report]) -> list[Judged]:
@@ -217,8 +217,8 @@ def _print_document(
 
 def _print_reports(asked: Asked, seed: int, reports: Sequence[emulator.Report]) -> None:
     for report in reports:
-        click.echo(report.output, nl=False)
-        click.echo(str(report))
+        click.echo(shown(report.output), nl=False)
+        click.echo(shown(str(report)))
     if asked.seeds > 1 and all(report.ok for report in reports):
         click.echo(f"{asked.seeds} orders of warps were tried, seeds {asked.seed} to {asked.seed + asked.seeds - 1}")
     elif seed != asked.seed:
@@ -259,8 +259,8 @@ def _emulate_triton(asked: Asked) -> None:
         documents.result(run.as_dict(), [_of_triton(one, _again(), asked.strict) for one in run.launches])
     else:
         for launched in run.launches:
-            click.echo(launched.output, nl=False)
-        click.echo(str(run))
+            click.echo(shown(launched.output), nl=False)
+        click.echo(shown(str(run)))
     if not run.ok:
         raise click.exceptions.Exit(1)
 

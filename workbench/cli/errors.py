@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ..model.errors import INTERRUPTED, WorkbenchError, hint
+from ..model.errors import INTERRUPTED, WorkbenchError, hint, shown
 
 ENGINE = "workbench.emulator._engine"
 
@@ -24,6 +24,10 @@ class Interrupted(WorkbenchError):
     """The user pressed Ctrl-C."""
 
     exit_code = INTERRUPTED
+
+
+class EndedEarly(WorkbenchError):
+    """The process of the command has ended before the command did: code that it executed ended it, or it crashed."""
 
 
 class EngineMissing(WorkbenchError):
@@ -39,7 +43,7 @@ def _said(error: BaseException, message: str = "") -> None:
 def ended(error: BaseException, message: str, exit_code: int = WorkbenchError.exit_code) -> click.exceptions.Exit:
     """Shows the message of an error; what to raise, so that the command ends with this code."""
     _said(error, message)
-    click.ClickException(message).show()
+    click.ClickException(shown(message)).show()
     return click.exceptions.Exit(exit_code)
 
 

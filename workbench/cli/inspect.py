@@ -9,7 +9,7 @@ import click
 
 from ..catalogue import registry
 from ..inspect.profile import default_problem
-from ..model.errors import WorkbenchError
+from ..model.errors import WorkbenchError, shown
 from ..model.results import Resources
 from ..report import derived
 from ..toolchain import disassembly, occupancy
@@ -79,7 +79,7 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
         if shared := derived.variants(resources)[0]:
             out.print(f"{spec}: {shared}", soft_wrap=True)
     for kind, spec, variant, text in listings:
-        click.echo(f"\n// {kind} of {spec}, {variant}\n{text}")
+        click.echo(shown(f"\n// {kind} of {spec}, {variant}\n{text}"))
 
 
 def resources_table(stages: Iterable[tuple[str, Sequence[Resources]]]) -> Fitting:

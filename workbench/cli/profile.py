@@ -9,7 +9,7 @@ import click
 from .. import emulator
 from ..inspect import profile as profiling
 from ..inspect import trace as tracing
-from ..model.errors import WrongUsage
+from ..model.errors import WrongUsage, shown
 from ..report import judged
 from . import documents
 from .options import OutputFile, options, trace_options, unwritable
@@ -33,7 +33,7 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
         documents.result(profiling.as_dict(stage, problem, found))
     else:
         for line in profiling.annotated(stage, problem, found):
-            click.echo(line)
+            click.echo(shown(line))
 
 
 @click.command()

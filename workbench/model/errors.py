@@ -20,6 +20,14 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 
 
+_CONTROLS = {n: f"\\x{n:02x}" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t"}
+
+
+def shown(text: str) -> str:
+    """Text of others as it is printed: control characters, which would command a terminal, are written out."""
+    return text.translate(_CONTROLS)
+
+
 class WorkbenchError(Exception):
     """An expected error without a code of its own; the message says what is wrong, and what would help."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tabulate import tabulate
 
+from ..model.errors import shown
 from ..model.results import Failure, Run, Verdict, Verification
 from ..records.versions import failure_id
 
@@ -58,7 +59,7 @@ def explain(spec: str, verification: Verification, kept: bool = False) -> str:
     """
     failure = verification.failure
     if failure is None:
-        return f"{spec}: {verification.verdict} ({unsupported_reasons(verification) or 'no problem was tried'})"
+        return shown(f"{spec}: {verification.verdict} ({unsupported_reasons(verification) or 'no problem was tried'})")
     parts = [
         f"{spec}: {failure.verdict}",
         *problem_line(failure),
@@ -74,7 +75,7 @@ def explain(spec: str, verification: Verification, kept: bool = False) -> str:
         parts.append(f"replay: {failure.replay}")
     if kept and failure.verdict not in NOT_OF_A_PROBLEM:
         parts.append(f"kept as {(name := failure_id(spec, failure.problem))}: workbench replay {name}")
-    return "\n".join(parts)
+    return shown("\n".join(parts))
 
 
 def wrong_elements(failure: Failure, table_format: str) -> str:
