@@ -12,7 +12,7 @@ from synthetic import MISMATCH, emulated_run, timed_run, verification
 from workbench.model.results import Run, Verdict
 from workbench.records.store import Folder
 from workbench.report import pages
-from workbench.report.escaping import code, escaped, text
+from workbench.report.markdown import code, escaped, text
 
 EVIL = "<script>alert(1)</script> <!-- ![x](http://evil/) [y](javascript:1) &lt;b&gt; `c` $x^{2$"
 EVIL += " a\nb\r# heading\x1b[31m\0"

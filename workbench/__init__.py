@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .catalogue.registry import BadProject, UnknownSpec, operations
     from .devices import DeviceUnavailable
     from .judge.bounds import aligned_magnitudes, dot_products
-    from .measure.baselines.on_cpu import baseline_error
+    from .measure.baselines.pytorch import baseline_error
     from .model.arrays import Array, Arrays
     from .model.dtypes import BF16, DTYPES, E4M3, E5M2, E8M0, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
     from .model.launch import Launch, Plan, ceil_div
@@ -33,7 +33,7 @@ _WHERE = {
     "report.frame": ("results",),
     "judge.bounds": ("aligned_magnitudes", "dot_products"),
     "devices": ("DeviceUnavailable",),
-    "measure.baselines.on_cpu": ("baseline_error",),
+    "measure.baselines.pytorch": ("baseline_error",),
     "model.dtypes": (
         "BF16",
         "DTYPES",

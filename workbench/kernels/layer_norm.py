@@ -11,7 +11,7 @@ from .. import reference
 from ..judge import bounds
 from ..model.arrays import Array, Arrays
 from ..model.calls import Call, Gradient
-from .rows import groups, ladder, norms, prefetch
+from .rows import groups, ladder, norms
 from .rows.baselines import beside, beside_liger
 from .rows.problem import HELD_BY_BLOCK, draw_rows
 from .shared import common_dtype, matrix, row, rows_of
@@ -74,7 +74,7 @@ def fastest(p: LayerNormProblem) -> tuple[str, ...]:
     """Many long rows are fetched ahead, and also those that a block holds: 117 us in `registers` at 4096x20480, where
     `prefetch` takes 109, but for 4096x32768, 153 and 170 (bf16, H200)."""
     held = p.rows >= groups.MANY and p.in_type.itemsize == 2 and 2**14 < p.columns < 2**15
-    fetched = held or prefetch.worth_fetching(p)
+    fetched = held or ladder.worth_fetching(p)
     return (*(("prefetch",) if fetched else ()), *norms.fastest_of_more(p))
 
 
@@ -93,7 +93,7 @@ FEW_PARTS = {**ladder.SPLIT, "TARGET": 1056}
 as many (bf16, H200)."""
 
 ladder.declare_split(LAYER_NORM, ("x",), ("x", "w", "b"), 4, parameters=FEW_PARTS)
-prefetch.declare(LAYER_NORM, "x", "w", "b", "y")
+ladder.declare_prefetch(LAYER_NORM, "x", "w", "b", "y")
 
 
 # ---------------------------------------------------------------------------------------------- as a function on arrays

@@ -11,7 +11,7 @@ from .. import reference
 from ..judge import bounds
 from ..model.arrays import Array, Arrays
 from ..model.calls import Call, Gradient
-from .rows import ladder, norms, prefetch
+from .rows import ladder, norms
 from .rows.baselines import beside, beside_liger
 from .rows.problem import HELD_BY_CLUSTER
 from .shared import common_dtype, matrix, row, rows_of
@@ -60,7 +60,7 @@ RMS_NORM = ladder.row_operation(
 ladder.declare_first(RMS_NORM, "x", "w", "y")
 ladder.declare_held(RMS_NORM, "x", "w", "y")
 ladder.declare_split(RMS_NORM, ("x",), ("x", "w"), 1)
-prefetch.declare(RMS_NORM, "x", "w", "y")
+ladder.declare_prefetch(RMS_NORM, "x", "w", "y")
 
 
 # ---------------------------------------------------------------------------------------------- as a function on arrays

@@ -14,7 +14,7 @@ from ..model.arrays import Arrays, Distribution
 from ..model.calls import Call, Gradient
 from ..model.launch import Launch, ceil_div
 from ..model.problem import Invariant, Tier
-from .rows import groups, ladder, norms, prefetch
+from .rows import groups, ladder, norms
 from .rows.baselines import beside, beside_liger
 from .rows.problem import FLOATS, HELD_BY_CLUSTER, VALUES, RowProblem
 from .shared import common_dtype, matrix, rows_of
@@ -94,7 +94,7 @@ def _rows_sum_to_one(first: Arrays, second: Arrays, bound: Arrays) -> bool:
 MOST_FETCHED = {2: 2**17, 4: 2**15}
 """Columns, by the bytes of an element, up to which clusters fetch the next row ahead."""
 
-FETCHED = {**prefetch.PARAMETERS, "MOST": 256, "RESIDENT": 3}
+FETCHED = {**ladder.PREFETCHED, "MOST": 256, "RESIDENT": 3}
 """A thread keeps each element as fp32, for which two blocks of 512 threads have no registers: 4096x65536 takes 310 us
 so, and 340 with one of them (bf16, H200)."""
 
@@ -102,7 +102,7 @@ so, and 340 with one of them (bf16, H200)."""
 def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
     """Short rows that are no whole vectors are packed. Rows are held by a block each, or fetched ahead where they are
     many and long; few long ones, and others, are held by clusters, or else split."""
-    fetched = prefetch.worth_fetching(p) and p.columns <= MOST_FETCHED[p.in_type.itemsize]
+    fetched = ladder.worth_fetching(p) and p.columns <= MOST_FETCHED[p.in_type.itemsize]
     short = ("packed",) if not groups.defines(p)["EVEN"] else ()
     return (*short, *(("prefetch",) if fetched else ()), *norms.held(p), "split_rows", "vectorized")
 
@@ -136,7 +136,7 @@ ladder.declare_held(
     of_cluster=(MASKED, NARROW, SoftmaxProblem(rows=2, columns=40_000, out="bf16"), LONG),
 )
 ladder.declare_split(SOFTMAX, ("x",), ("x",), 2, edge_cases=(SoftmaxProblem(rows=1, columns=60_000, out="bf16"), SHORT))
-prefetch.declare(SOFTMAX, "x", "y", parameters=FETCHED, edge_cases=(MASKED,))
+ladder.declare_prefetch(SOFTMAX, "x", "y", parameters=FETCHED, edge_cases=(MASKED,))
 
 
 MOST_PACKED = 512

@@ -20,12 +20,10 @@ from ..model.results import Run, Verdict
 from ..records import store
 from . import derived, frame, freshness, timeline
 from .derived import three_digits
-from .escaping import escaped, readable
 from .evidence import failed
-from .markdown import sentence
-from .page import Page
+from .markdown import escaped, readable, sentence
+from .page import Page, picture_name
 from .pages import agreement_in, best_of, pages_of, records_of
-from .pictures import picture_name
 from .sections import about, timed, verified
 
 FRAME = Template((Path(__file__).parent / "page.html").read_text())

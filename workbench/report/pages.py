@@ -21,10 +21,8 @@ from ..model.results import (
 from ..records import store
 from . import derived, frame, freshness
 from .derived import three_digits
-from .escaping import escaped
-from .markdown import sentence, table
-from .page import Page
-from .pictures import write_charts, write_pictures
+from .markdown import escaped, sentence, table
+from .page import Page, write_charts, write_pictures
 from .sections import about, timed, verified
 
 TIMED = ("fastest stage", "best throughput", "beside the library")

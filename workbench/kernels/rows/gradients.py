@@ -15,7 +15,7 @@ from ...model.machine import H200, machine, scaled
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.stage import every_problem
-from . import groups, ladder, norms, prefetch
+from . import groups, ladder, norms
 from .problem import SUITE, RowProblem, draw_rows
 
 HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
@@ -69,7 +69,7 @@ FETCHED = {
     "MULTIPROCESSORS": H200.multiprocessors,
     "ADDERS": 512,
 }
-"""As `prefetch.PARAMETERS`; as `FUSED`."""
+"""As `ladder.PREFETCHED`; as `FUSED`."""
 
 MOST_FETCHED = 32
 """Elements of x and of dy that a thread holds: it keeps the sums of as many columns."""
@@ -283,11 +283,11 @@ def width(p: RowProblem, size: Mapping[str, int]) -> int:
 
 
 def fetched_sizes(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
-    """As `prefetch.sizes`, with no more blocks than a multiprocessor has registers for, by what compilers made of
+    """As `prefetch_sizes`, with no more blocks than a multiprocessor has registers for, by what compilers made of
     kernels with 12 to 32 elements a thread. Where it has several, one stage is enough, since one works while another
     waits; and where several share a row, whose w comes from the L1, which has the rest of the memory: layer norm's of
     4853x19888 take 211 us with one stage, and 273 with three (bf16, H200)."""
-    found = prefetch.sizes(p, size, arrays=2)
+    found = ladder.prefetch_sizes(p, size, arrays=2)
     registers = 36 + (12 + sums * groups.width(p)) * found["VECTORS"]
     blocks = max(1, min(found["RESIDENT"], REGISTERS // (found["THREADS"] * registers)))
     alone = blocks == found["BLOCKS"] == 1
@@ -341,7 +341,7 @@ def _declare_prefetch(operation: Operation[G]) -> None:
         parameters=FETCHED,
         space={"VECTORS": (1, 2, 4), "STAGES": (1, 2, 3), "MOST": (128, 256, 512), "RESIDENT": (1, 2, 3)},
         sizes=size_of,
-        supports=prefetch.fits(FETCHED, arrays=2, most=MOST_FETCHED),
+        supports=ladder.prefetch_fits(FETCHED, arrays=2, most=MOST_FETCHED),
         edge_cases=(
             problem(rows=300, columns=16, dtype="bf16", out="bf16"),
             problem(rows=3, columns=20_480, dtype="fp32", out="fp32"),
@@ -349,7 +349,7 @@ def _declare_prefetch(operation: Operation[G]) -> None:
     )
     def fetched(p: G, size: Mapping[str, int]) -> Plan:
         most = scaled(size["MULTIPROCESSORS"]) if size["BLOCKS"] <= 2 else scaled(FILLED)
-        memory = prefetch.bytes_ahead(p, size, arrays=2)
+        memory = ladder.bytes_ahead(p, size, arrays=2)
         return kept_sums(f"{name}_prefetch", p, size, most * size["RESIDENT"] // size["BLOCKS"], memory)
 
 

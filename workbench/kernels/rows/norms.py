@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ...model.dtypes import FP32
 from ...model.problem import Tier
-from . import groups, prefetch
+from . import groups, ladder
 from .problem import RowProblem, draw_rows
 
 EPSILONS = st.sampled_from([1e-6, 1e-5, 1e-2])
@@ -58,7 +58,7 @@ def common_controls(y: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
 def fastest(p: NormProblem) -> tuple[str, ...]:
     """Rows are held by a block each, or fetched ahead where they are many and long; few long ones are held by clusters,
     or else split."""
-    return (*(("prefetch",) if prefetch.worth_fetching(p) else ()), *held(p), "split_rows", "vectorized")
+    return (*(("prefetch",) if ladder.worth_fetching(p) else ()), *held(p), "split_rows", "vectorized")
 
 
 def held(p: RowProblem) -> tuple[str, ...]:

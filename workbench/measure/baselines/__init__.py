@@ -7,9 +7,8 @@ from typing import Any
 from ...catalogue import registry
 from ...model import baseline as model
 from . import host
-from .base import Baseline, Prepared, current_stream, first_line
+from .base import Baseline, CupyArrays, Prepared, current_stream, first_line
 from .cublas import Cublas
-from .cupy_arrays import CupyArrays
 from .pytorch import Torch
 
 __all__ = [

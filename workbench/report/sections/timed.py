@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from .. import derived, frame
 from ..derived import duration, percent, three_digits
 from ..markdown import one_line, table
-from ..page import GAIN, Page
-from ..pictures import alt
+from ..page import GAIN, Page, alt
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -8,8 +8,7 @@ from ...model.results import Run, StageResult, Verification
 from ...records import store
 from ..evidence import explain, failed, problem_line, tiers, wrong_elements
 from ..markdown import fenced, one_line, table
-from ..page import Page
-from ..pictures import alt, picture_name
+from ..page import Page, alt, picture_name
 
 REASONS = 4
 """Reasons for not taking problems that are written out for each stage."""
