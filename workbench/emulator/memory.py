@@ -17,6 +17,7 @@ __all__ = [
     "ELEMENT_TYPES",
     "FIELDS",
     "FIRST_ADDRESS",
+    "LARGE",
     "Allocation",
     "Memory",
     "PixelBox",
@@ -309,6 +310,9 @@ def tensor_bytes(tensor: TensorMap) -> bytes:
 FIRST_ADDRESS = 0x7A00_0000_0000
 """Of all memory."""
 
+LARGE = 1 << 26
+"""Bytes from which on memory is not touched where no kernel touches it."""
+
 _RED_ZONE = 1 << 20
 
 
@@ -336,9 +340,11 @@ class Memory:
         shape: Sequence[int] | None = None,
         writable: bool = True,
         room: tuple[int, int] = (0, 0),
+        data: npt.NDArray[np.uint8] | None = None,
     ) -> Allocation:
         """Uninitialised memory of ``nbytes`` bytes at an address that is a multiple of ``align``.
 
+        ``data`` is where its bytes lie; None stands for storage of its own.
         Nothing else is given addresses that lie less than ``room`` bytes before it or behind it.
         """
         if nbytes < 0 or align < 1 or align & (align - 1):
@@ -355,7 +361,7 @@ class Memory:
             name or f"allocation {len(self._addresses)}",
             element_size,
             tuple(shape) if shape is not None else (nbytes // element_size,),
-            self.storage(address, nbytes),
+            self.storage(address, nbytes) if data is None else data,
             np.zeros(nbytes, np.uint8),
             writable,
         )
@@ -392,7 +398,7 @@ class Memory:
 
     def write(self, where: int | Allocation, array: npt.NDArray[Any]) -> None:
         """Stores an array's bytes, in C order, at an allocation's start or at an address inside one."""
-        raw = np.frombuffer(np.asarray(array, order="C").tobytes(), np.uint8)
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         allocation, offset = self._at(where, raw.nbytes)
         allocation.data[offset : offset + raw.nbytes] = raw
         if allocation.written is not None:
@@ -477,7 +483,10 @@ class Memory:
 
 
 def _aligned_bytes(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Storage that starts at a multiple of 128 bytes, filled so that floats are NaN and integers -1."""
-    raw = np.full(nbytes + 128, 0xFF, np.uint8)
+    """Storage that starts at a multiple of 128 bytes, filled so that floats are NaN and integers -1.
+
+    Much of it is zeros instead, whose pages cost nothing until they are touched.
+    """
+    raw = np.zeros(nbytes + 128, np.uint8) if nbytes >= LARGE else np.full(nbytes + 128, 0xFF, np.uint8)
     start = -raw.ctypes.data % 128
     return raw[start : start + nbytes]

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import ptx
 from .launch_checks import ArgumentError, StructBytes
-from .memory import ELEMENT_TYPES, Allocation, Memory, PixelBox, TensorMap
+from .memory import ELEMENT_TYPES, LARGE, Allocation, Memory, PixelBox, TensorMap
 from .program import Entry
 from .values import Array, Output, Strided, TensorMapOf, element_type_of, members, numpy_array
 
@@ -22,13 +22,14 @@ _MAP_BYTES, _MAP_ALIGN = 128, 64
 
 @dataclass(slots=True)
 class _Placed:
-    """An array in emulated memory. ``before``: what it held when they were last the same."""
+    """An array in emulated memory. ``before``: what it held when they were last the same; None where they share bytes,
+    as large ones do."""
 
     given: Any  # kept, so that its identity stays
     array: Array
     allocation: Allocation
     strided: bool
-    before: Array
+    before: Array | None
 
     @property
     def places(self) -> Array:
@@ -169,16 +170,20 @@ class Arguments:
                     f"{name} and {other.allocation.name} are views of the same memory: pass one array, or a copy of one"
                 )
         _require_numbers(name, array)
+        shares = not strided and _may_be_shared(array)
         allocation = self.memory.allocate(
             _extent(array) if strided else array.nbytes,
             name,
             element_size=array.itemsize,
             shape=None if strided else array.shape,
             writable=array.flags.writeable,
+            data=array.reshape(-1).view(np.uint8) if shares else None,
         )
-        placed = self.placed[id(given)] = _Placed(given, array, allocation, strided, array.copy())
+        placed = self.placed[id(given)] = _Placed(given, array, allocation, strided, None if shares else array.copy())
         self.arrays[name] = array
-        if not output:
+        if shares and not output:
+            allocation.written = None
+        elif not output:
             self._store(placed, np.ones(array.shape, np.bool_))
         return allocation
 
@@ -207,6 +212,8 @@ class Arguments:
     def refresh(self) -> None:
         """Stores what has changed in arrays since the last launch."""
         for placed in self.placed.values():
+            if placed.before is None:
+                continue
             changed = _bytes_of(placed.array) != _bytes_of(placed.before)
             if changed.any():
                 self._store(placed, changed.any(axis=-1).reshape(placed.array.shape))
@@ -216,7 +223,7 @@ class Arguments:
         """Puts what was stored into the arrays."""
         for placed in self.placed.values():
             array, allocation = placed.array, placed.allocation
-            if not array.flags.writeable or not array.size:
+            if not array.flags.writeable or not array.size or placed.before is None:
                 continue
             places = placed.places if placed.strided else np.arange(array.nbytes).reshape(-1, array.itemsize)
             after = allocation.data[places].reshape(-1).view(array.dtype).reshape(array.shape)
@@ -266,6 +273,12 @@ def _array_in(value: Any) -> Any:
     return held if isinstance(held, np.ndarray) or is_tensor else None
 
 
+def _may_be_shared(array: Array) -> bool:
+    """Whether a kernel may use the bytes of an array themselves: it is large, and they lie as on a device."""
+    flags = array.flags
+    return array.nbytes >= LARGE and flags.c_contiguous and flags.writeable and array.ctypes.data % 16 == 0
+
+
 def _as(placed: _Placed, output: bool) -> Any:
     if output:
         return Output(placed.given)
@@ -273,7 +286,7 @@ def _as(placed: _Placed, output: bool) -> Any:
 
 
 def _bytes_of(array: Array) -> Array:
-    return np.frombuffer(np.asarray(array, order="C").tobytes(), np.uint8).reshape(-1, array.itemsize)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.itemsize)
 
 
 def _extent(array: Array) -> int:
