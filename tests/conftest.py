@@ -32,8 +32,8 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 MOST_PROCESSES = 16
 
 SAYS = (
-    "a sample: tests with their first parameters; the first stage of each operation, on problems of all types, layouts "
-    "and distributions. --full tests everything, -k STAGE all problems of a stage"
+    "a sample: tests with their first parameters, one in four of the long ones; the first stage of each operation, on "
+    "problems of all types and layouts. --full tests everything, -k STAGE all problems of a stage"
 )
 
 LEFT_OUT: list[int] = []

@@ -1,14 +1,15 @@
 """How thoroughly everything is tested: `pytest` alone takes a sample, `pytest --full` tests all.
 
 A sample has every test, with its first set of parameters; of tests with an item a stage, the first stages of
-operations; of files whose tests mostly wait for processes, some. `--changed-since REVISION` adds what has changed since
-a commit of git, and leaves out tests of the emulator where it has not changed; `.ci/run` uses that. `pytest -k NAME`,
-and files named on the command line, are tested fully.
+operations; one in `ONE_IN` of the tests that are marked as `long`, or that mostly wait for processes.
+`--changed-since REVISION` adds what has changed since a commit of git, and leaves out tests of the emulator where it
+has not changed; `.ci/run` uses that. `pytest -k NAME`, and files named on the command line, are tested fully.
 """
 
 from __future__ import annotations
 
 import subprocess
+import zlib
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import replace
 from functools import cache
@@ -31,6 +32,9 @@ ROOT = Path(__file__).parent.parent
 
 EXAMPLES = 14
 """Problems that a sample is taken of."""
+
+OF_KINDS = 3
+"""One in so many distributions of inputs is in the sample of a stage."""
 
 LEAST = 3
 """Problems of a sample, where the stage has so many."""
@@ -77,7 +81,7 @@ THAT_WAIT = ("test_cluster.py", "test_isolation.py", "test_kill_anywhere.py", "t
 """Files with tests that start processes and mostly wait for them."""
 
 ONE_IN = 4
-"""One in so many tests of `THAT_WAIT` is in a sample."""
+"""One in so many tests of `THAT_WAIT`, or marked as `long`, is in a sample."""
 
 MOST_CHANGED = 12
 """Stages that are tested thoroughly because they changed: of more, so many, spread over all of them. A change of a
@@ -106,9 +110,9 @@ def left_out(items: Sequence[pytest.Item], since: str | None) -> list[pytest.Ite
 
     Of tests with an item a stage: those of stages that have not changed, but for the first stage of each operation; of
     each track where what the test depends on has changed. Of other tests: those of all sets of parameters but the
-    first, except for tests of an operation a stage of which has changed, and in files that have changed. Of files whose
-    tests mostly wait for processes, all but one in `ONE_IN`. Since a commit, of tests that depend on few files all
-    where none of those has changed.
+    first, except for tests of an operation a stage of which has changed, and in files that have changed. Of tests that
+    are long or wait, all but one in `ONE_IN`. Since a commit, of tests that depend on few files all where none of those
+    has changed.
     """
     files = changed_files(ROOT, since) if since else []
     stages = changed(since) if since else ()
@@ -127,8 +131,9 @@ def left_out(items: Sequence[pytest.Item], since: str | None) -> list[pytest.Ite
             found += [] if spec in (tracks if name in of_tracks else specs) else [item]
         elif item.path not in files and OF_AN_OPERATION.get(item.path.name) not in operations:
             of_a_test.setdefault((item.path, name), []).append(item)
-    waiting = [of_one[0] for (path, _), of_one in of_a_test.items() if path.name in THAT_WAIT]
-    found += [item for place, item in enumerate(waiting) if place % ONE_IN]
+    first = [of_one[0] for of_one in of_a_test.values()]
+    long = [item for item in first if item.path.name in THAT_WAIT or item.get_closest_marker("long")]
+    found += [item for place, item in enumerate(long) if place % ONE_IN]
     return found + [item for of_one in of_a_test.values() for item in of_one[1:]]
 
 
@@ -170,14 +175,16 @@ def spread(items: Sequence[str], most: int) -> Sequence[str]:
 
 
 def sample(stage: Stage[Any], device: Device) -> list[Problem]:
-    """A few of the problems that a stage is verified on. They have every type, every layout and every distribution of
-    inputs that all of them have; where there is a choice, they are compiled as another one is, or take less work."""
+    """A few of the problems that a stage is verified on. They have every type, every layout and one in three of the
+    distributions of inputs that all of them have, which are others for other stages; where there is a choice, they are
+    compiled as another one is, or take less work."""
     problems = drawn(stage, device, examples=EXAMPLES, seed=0)
     timed = {variant(stage, problem) for problem in suite(stage, device)}
     chosen = cover(problems, words_of, lambda problem: variant(stage, problem), timed)
     left = (problem for problem in problems if problem not in chosen)
     chosen += [problem for problem, _ in zip(left, range(LEAST - len(chosen)), strict=False)]
-    for kind in dict.fromkeys(problem.distribution for problem in problems):
+    kinds = sorted({problem.distribution for problem in problems})
+    for kind in kinds[zlib.crc32(stage.spec.encode()) % OF_KINDS :: OF_KINDS]:
         if all(problem.distribution is not kind for problem in chosen):
             chosen.append(_distributed(kind, chosen, problems, stage))
     return chosen

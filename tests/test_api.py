@@ -116,6 +116,7 @@ def test_an_outcome_is_a_table_as_text_in_markdown_and_in_html():
     assert outcome.plot().axes
 
 
+@pytest.mark.long
 def test_bench_times_what_has_passed(monkeypatch):
     timed = {s.stage: s.measurements[0] for s in timed_run("vector_add").stages}
     monkeypatch.setattr(api, "open_device", lambda name: NumpyDevice("cuda"))

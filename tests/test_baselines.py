@@ -213,6 +213,7 @@ def _saved() -> Run:
     return run
 
 
+@pytest.mark.long
 def test_other_implementations_are_timed_once_a_problem_when_asked_for(bench: Callable[..., Result]) -> None:
     assert bench().exit_code == 0
     assert (_saved().peers, _saved().host) == ([], [])
@@ -227,6 +228,7 @@ def test_other_implementations_are_timed_once_a_problem_when_asked_for(bench: Ca
     assert "NumPy on the CPU: 1.00 s" in result.stdout
 
 
+@pytest.mark.long
 def test_an_interrupted_run_keeps_what_was_timed_of_them(
     bench: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +254,7 @@ def test_an_interrupted_run_keeps_what_was_timed_of_them(
 SOLVE = Path(__file__).parent / "baselines_on_cpu.py"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "needed"),
     [("triton", ("torch", "triton")), ("liger", ("torch", "triton", "liger_kernel")), ("pytorch", ("torch",))],

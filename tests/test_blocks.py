@@ -79,6 +79,7 @@ def _each(change: Callable[[Any], Any], results: Any) -> Any:
     return type(results)(*values) if hasattr(results, "_fields") else tuple(values)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("batch", "positions"), [(1, 1), (2, 37), (1, 150)])
 @pytest.mark.parametrize("name", SMALL)
 def test_a_block_in_the_emulator_is_as_exact_as_in_pytorch(

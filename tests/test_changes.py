@@ -250,6 +250,7 @@ def _shows_drift(run: Run) -> bool:
     return sum(bool(m.baselines) for stage in run.stages for m in stage.measurements) >= changes.DRIFT_ROWS
 
 
+@pytest.mark.long
 def test_of_two_runs_on_an_h200_the_unchanged_is_the_same_and_three_percent_are_found() -> None:
     real = [run for run in store.load(REPORT) if _shows_drift(run)]
     rng, keys = np.random.default_rng(0), list(changes.rows(real))

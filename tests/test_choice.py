@@ -224,6 +224,7 @@ def test_works_of_one_size_are_no_ground_for_constants() -> None:
     assert fit([*works * 3, (dataclasses.replace(WORK, tiles=9), 14.0)], 4) is not None
 
 
+@pytest.mark.long
 def test_what_it_would_take_is_within_a_few_percent_of_the_fastest_that_was_measured() -> None:
     """By the constants that ship; that these are the fitted ones is `tools/refresh.py --check`."""
     gemm = registry.operations()["gemm"]

@@ -157,6 +157,7 @@ def test_run_of_everything_forgets_stages_that_are_gone(
     assert [s.stage for s in run.stages] == ["naive"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["bench", "run"])
 def test_a_stage_is_timed_on_the_problem_with_the_most_work_where_nobody_asks_for_the_suite(
     workbench: Workbench, device: NumpyDevice, monkeypatch: pytest.MonkeyPatch, command: str
@@ -167,6 +168,7 @@ def test_a_stage_is_timed_on_the_problem_with_the_most_work_where_nobody_asks_fo
     assert calls == [f"vector_add:{name} 268435456 fp32" for name in ("naive", "vectorized", "grid_stride")]
 
 
+@pytest.mark.long
 def test_run_on_a_gpu_times_what_passed(
     workbench: Workbench, device: NumpyDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +229,7 @@ def test_report_is_made_again_from_results(workbench: Workbench, tmp_path: Path)
     assert said(workbench("report", "--json"))["written"] == result.stdout.split()
 
 
+@pytest.mark.long
 def test_inspect_shows_resources_and_ptx(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     result = workbench("inspect", "vector_add:naive", "--problem", "n=100", "--ptx")

@@ -20,6 +20,7 @@ def empty_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuned.Table:
     return tuned.Table()
 
 
+@pytest.mark.long
 def test_tune_without_a_gpu_verifies_and_says_that_nothing_was_timed(
     workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table
 ) -> None:
@@ -31,6 +32,7 @@ def test_tune_without_a_gpu_verifies_and_says_that_nothing_was_timed(
     assert not empty_table.entries()
 
 
+@pytest.mark.long
 def test_tune_fails_where_a_configuration_is_wrong(
     workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table
 ) -> None:
@@ -43,6 +45,7 @@ def test_tune_fails_where_a_configuration_is_wrong(
     assert "elements of c are wrong" in found["trials"][0]["reason"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("json_option", [(), ("--json",)])
 def test_tune_without_a_gpu_fails_where_the_time_is_up_before_all_is_verified(
     json_option: tuple[str, ...], workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table

@@ -19,6 +19,7 @@ AGENT = Path(__file__).parent.parent / "examples" / "agent"
 OPERATIONS = Path(__file__).parent.parent / "examples" / "operations"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(p.parent.name for p in OPERATIONS.glob("*/__init__.py")))
 def test_the_operation_passes_its_tests(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]

@@ -171,6 +171,7 @@ def test_a_record_does_not_tell_where_the_checkout_lies() -> None:
     assert str(cache_folder()) not in failure.message
 
 
+@pytest.mark.long
 def test_named_experiments_are_made_again_and_the_page_has_all(
     workbench: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

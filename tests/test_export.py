@@ -244,6 +244,7 @@ def test_the_command_writes_a_package_and_says_what_it_solves(workbench: Any, tm
     assert again.exit_code == 2 and "is there already and not empty" in again.output
 
 
+@pytest.mark.long
 def test_an_operator_of_pytorch_with_a_fake_kernel(exported: Any) -> None:
     torch = pytest.importorskip("torch")
     from torch._subclasses import FakeTensorMode

@@ -96,6 +96,7 @@ def _solved(stage, problem, **inputs):
     return case.answers(harness.solve(stage, open_device("emulator"), case))["y"]
 
 
+@pytest.mark.long
 def test_stages_in_fp32_are_as_exact_as_their_output():
     for problem in (FftConvProblem(batch=3, length=1024), FftConvProblem(batch=2, length=200, causal=True)):
         right = problem.reference(problem.inputs())["y"]
@@ -106,6 +107,7 @@ def test_stages_in_fp32_are_as_exact_as_their_output():
                 assert (away <= BF16.unit_roundoff * np.abs(right) + 2e-6 * size).all(), stage.name
 
 
+@pytest.mark.long
 def test_what_is_not_finite_stays_in_its_pair_and_channel():
     problem = FftConvProblem(batch=4, channels=2, length=300)
     u = problem.inputs()["u"].copy()
@@ -234,6 +236,7 @@ def test_few_long_sequences_and_the_longest_are_transformed_in_four_steps():
     assert chosen(channels=101, length=16384) == chosen(channels=201, length=8192) == chosen(length=4096) == "wgmma"
 
 
+@pytest.mark.long
 def test_pairs_that_do_not_fit_into_the_l2_are_transformed_in_several_launches():
     stage, problem = FOUR_STEP.with_parameters({"MIB": 1}), FftConvProblem(channels=5, length=16385, causal=True)
     assert len(stage.plan_for(problem, stage.parameters).launches) == 9

@@ -138,6 +138,7 @@ print("pandas" in sys.modules)
 """
 
 
+@pytest.mark.long
 def test_what_only_verifies_never_loads_pandas() -> None:
     done = subprocess.run([sys.executable, "-c", VERIFY], capture_output=True, text=True, check=False)
     assert done.stdout.split()[-2:] == ["False", "True"], done.stdout + done.stderr

@@ -49,6 +49,7 @@ def test_every_tile_of_shifted_pipeline(number, monkeypatch):
     assert _right("shifted_pipeline", dtype="fp32", layout=("nn", "nt")[number % 2], k=101, pad_b=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tile", [(128, 256, 8), (192, 128, 4), (192, 64, 1), (128, 64, 2)], ids=str)
 def test_tiles_of_fitted_tiles_that_clusters_share_and_narrow_ones(tile, monkeypatch):
     monkeypatch.setattr(tiling, "wide", lambda p, most: tile)

@@ -168,6 +168,7 @@ def test_scratch_that_is_zero_begins_so_and_has_to_be_left_so(monkeypatch, bare)
     assert raised.value.verdict is Verdict.STALE
 
 
+@pytest.mark.long
 def test_a_flag_between_blocks_that_is_not_lowered_again_is_found(tmp_path):
     (stage,), lowered = registry.select(["gemm:stream_k"]), "if (threadIdx.x % roles::LANES == 0) *flag(block) = 0;"
     source = tmp_path / "stream_k.cu"

@@ -199,6 +199,7 @@ def test_unsupported_problems_are_counted_with_their_reason_and_replaced(tmp_pat
     assert "fp32" not in result.covered["dtype"]
 
 
+@pytest.mark.long
 def test_a_stage_that_takes_nothing_is_unsupported_not_passed(stage):
     result = verify(make_stage(stage.path, lambda p: "never"), lambda problem, storage: None)
     assert result.verdict is Verdict.UNSUPPORTED

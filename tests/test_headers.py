@@ -217,6 +217,7 @@ def _instructions(ptx: str, kernel: str) -> Iterator[tuple[str, str]]:
                     yield _wrapper(files[number], int(line)), " ".join((opcode, *constants))
 
 
+@pytest.mark.long
 def test_every_wrapper_is_the_instructions_that_it_should_be() -> None:
     """Of some nothing else can be seen: a kernel stores the same without them, or with what waits for longer."""
     found = defaultdict(set)

@@ -305,6 +305,7 @@ def imported(kind: str, path: str) -> str:
     return Path(next(line for line in done.stdout.splitlines() if "1_naive.cu" in line)).parent.name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "path", "mistake"),
     [

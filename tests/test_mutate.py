@@ -180,6 +180,7 @@ def test_an_entry_names_its_source_where_the_file_does_not(tmp_path, name, names
         mutate._explanations([tmp_path])
 
 
+@pytest.mark.long
 def test_every_explanation_in_the_repository_is_of_a_mutant_that_is_still_made():
     files = {
         str(path.relative_to(origin.SOURCES)) for stage in registry.stages() for path in mutate.with_headers(stage.path)
@@ -203,6 +204,7 @@ def test_a_source_that_does_not_compile_as_it_is_gets_the_error_of_the_compiler(
     assert 'error: identifier "nonsense" is undefined' in str(caught.value)
 
 
+@pytest.mark.long
 def test_the_command_shows_survivors_and_ends_with_one():
     arguments = ["mutate", "vector_add:naive", "--limit", "4", "--examples", "8"]
     result = CliRunner().invoke(cli.main, [*arguments, "--json"])

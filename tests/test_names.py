@@ -97,6 +97,7 @@ def test_a_folder_of_results_that_is_a_link_to_elsewhere_is_not_written(tmp_path
     assert not [*elsewhere.iterdir()]
 
 
+@pytest.mark.long
 def test_a_page_that_is_a_link_to_elsewhere_is_not_written(tmp_path: Path) -> None:
     kept = tmp_path / "kept.md"
     kept.write_text("mine")

@@ -235,6 +235,7 @@ def test_a_launch_that_cannot_be_used_is_named_at_its_function(project: Path, ol
     assert "plain.py" not in result.stdout
 
 
+@pytest.mark.long
 def test_mutants_are_of_the_projects_sources_and_explained_beside_them(project: Path) -> None:
     arguments = ("mutate", "--examples", "6", "--json")
     found = said(workbench(*arguments))
@@ -253,6 +254,7 @@ def test_mutants_are_of_the_projects_sources_and_explained_beside_them(project: 
     assert workbench(*arguments).exit_code == 0
 
 
+@pytest.mark.long
 def test_tuning_verifies_every_configuration_and_keeps_it_in_the_project(project: Path) -> None:
     result = workbench("tune", "negation:naive", "--device", "emulator", "--json")
     assert result.exit_code == 0, result.output
@@ -267,6 +269,7 @@ def test_tuning_verifies_every_configuration_and_keeps_it_in_the_project(project
     assert tuned.table_for(registry.select(["vector_add"])).path == tuned.Table().path
 
 
+@pytest.mark.long
 def test_pytest_makes_an_item_of_every_stage_of_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "test_signs.py").write_text(
         "import pytest\n\n"

@@ -183,6 +183,7 @@ def cheat(p, size):
 """
 
 
+@pytest.mark.long
 def test_a_stage_that_takes_nothing_fails_and_nothing_of_stages_is_imported(numbers: pytest.Pytester) -> None:
     result = _run(numbers, "--workbench-device", "emulator")
     result.assert_outcomes(failed=1)
@@ -190,6 +191,7 @@ def test_a_stage_that_takes_nothing_fails_and_nothing_of_stages_is_imported(numb
     assert "imported by the judge" not in result.stdout.str() + result.stderr.str()
 
 
+@pytest.mark.long
 def test_an_operation_that_imports_stages_gets_a_stub_before_its_tests_are_imported(numbers: pytest.Pytester) -> None:
     (numbers.path / "numbers_/__init__.py").write_text("import numbers_.stages.conftest\n")
     _run(numbers, "--workbench-device", "emulator").assert_outcomes(failed=1)

@@ -62,6 +62,7 @@ def test_the_same_record_gives_the_same_bytes(tmp_path: Path) -> None:
     assert [p for p in files if (tmp_path / "a" / p).read_bytes() != (tmp_path / "b" / p).read_bytes()] == []
 
 
+@pytest.mark.long
 def test_charts_are_independent_of_the_users_matplotlib_settings(tmp_path: Path) -> None:
     import matplotlib
 

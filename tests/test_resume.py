@@ -169,6 +169,7 @@ def test_a_finished_run_is_made_again(workbench: Any, bench: Bench) -> None:
     assert bench.calls == ALL
 
 
+@pytest.mark.long
 def test_a_bench_verifies_nothing_again_that_passed_as_it_is(
     workbench: Any, bench: Bench, verified: list[str], tmp_path: Path
 ) -> None:

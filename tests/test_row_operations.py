@@ -101,6 +101,7 @@ def test_a_row_with_nan_becomes_nan_in_a_norm_and_a_row_of_zeros_stays_finite(de
         assert np.isfinite(y[4:]).all(), stage.name
 
 
+@pytest.mark.long
 def test_nan_and_infinities_in_transpose_rotary_scan_and_reductions(device):
     problem = made("transpose", *ROWS.shape)
     for stage in stages("transpose", problem):
@@ -163,6 +164,7 @@ def test_gradients_of_norms_are_linear_in_dy_and_what_a_row_of_x_is_scaled_by_di
         assert np.array_equal(found["dx"] / abs(scale), solved(stage, device, problem, x=x * scale)["dx"]), stage.name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operation", GRADIENTS)
 def test_gradients_of_norms_have_no_part_along_the_row_nor_along_what_it_is_shifted_by(device, operation):
     """The result of a norm does not change with the scale of a row, nor that of layer norm with its mean."""

@@ -103,6 +103,7 @@ def test_rotary_takes_the_queries_of_packed_queries_keys_and_values(place, rng):
     assert np.array_equal(y, right.swapaxes(1, 2))
 
 
+@pytest.mark.long
 def test_transpose_reduce_and_scan_of_rows_that_are_apart(place, rng):
     whole = rng.integers(-2, 3, (30, 50)).astype(np.float16)
     x = whole[:, 8:40]

@@ -263,6 +263,7 @@ def test_a_failure_is_said_at_once_and_ends_the_run_with_1(
     assert lines[-3].startswith("0 passed, 3 failed of 3 stages")
 
 
+@pytest.mark.long
 def test_processes_verify_what_one_process_verifies(tmp_path: Path) -> None:
     stages = registry.select(["vector_add"])
     found = []
@@ -291,6 +292,7 @@ def _ends(stage: Any, *arguments: Any) -> StageResult:
 _there = budget._there
 
 
+@pytest.mark.long
 def test_a_process_that_ends_costs_neither_the_run_nor_the_stages_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_there", _ends)
     session = Session(open_device("emulator"), 1, 7)
@@ -315,6 +317,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
+@pytest.mark.long
 def test_on_a_gpu_the_headline_problem_is_timed_early_and_the_suite_at_the_end(
     run: Callable[..., Result],
     tried: list[tuple[str, int]],

@@ -208,6 +208,7 @@ def test_negative_controls_are_tried_on_whole_groups_of_heads():
     assert (asked.heads, asked.length, asked.headdim) == (18, 200, 16)
 
 
+@pytest.mark.long
 def test_a_state_that_a_stage_hands_on_gives_what_one_run_does():
     problem = SsdProblem(heads=2, length=150, headdim=64, dstate=64, group=2)
     whole = Case.of(problem)
@@ -262,6 +263,7 @@ def test_four_times_the_inputs_may_round_what_underflows_to_a_neighbour():
     assert not linear.holds(found, {**other, "y": other["y"] * (1 + 2.0**-7)}, case.bound)
 
 
+@pytest.mark.long
 def test_what_is_not_finite_reaches_later_places_and_no_other_head():
     problem = SsdProblem(heads=2, length=200, headdim=8, dstate=16)
     x = problem.inputs()["x"].copy()

@@ -200,6 +200,7 @@ def _gradients(function: Any, names: str, given: dict[str, Any], dy: Any) -> lis
     return [leaf.grad for leaf in leaves.values()]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("how", ["at once", "compiled"])
 @pytest.mark.parametrize("name", CASES)
@@ -269,6 +270,7 @@ def test_a_function_gets_pairs_as_tuples_and_no_array_that_is_left_out(
     assert found == [(2, {"stride": (2, 1), "padding": (0, 3)}), (4, {})]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("on_cpu")
 def test_the_checks_of_pytorch_for_operators_find_nothing() -> None:
     x, w = torch.randn(3, 10, requires_grad=True), torch.randn(10, requires_grad=True)

@@ -78,6 +78,7 @@ def torch():
     return pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[baselines]'")
 
 
+@pytest.mark.long
 def test_tensors_without_values_are_followed_through_copies_and_operations(torch):
     x = torch.from_numpy(X)
     with emulate(empty="unwritten", raise_on_hazard=False) as run:
@@ -141,6 +142,7 @@ def test_functions_of_libraries_run_as_they_are_on_tensors_of_the_cpu(torch):
         assert not torch.zeros(1).is_cuda and not torch.cuda.is_available()
 
 
+@pytest.mark.long
 def test_pytorch_may_be_imported_before_or_after(torch):
     text = """
 with workbench.triton.emulate() as run:

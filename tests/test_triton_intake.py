@@ -390,6 +390,7 @@ def test_wrong(workbench_triton):
 """
 
 
+@pytest.mark.long
 def test_tests_take_a_fixture(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS.format(kernels=str(KERNELS)))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", "test_it.py"]
@@ -416,6 +417,7 @@ def test_tensors_of_pytorch_are_arguments():
         small.scale[(4,)](x.to("meta"), out, 1000, 2.0, BLOCK=256)
 
 
+@pytest.mark.long
 def test_the_page_followed_word_by_word_prints_what_it_says(tmp_path, monkeypatch, capsys):
     page = (Path(__file__).parent.parent / "docs/triton.md").read_text()
     blocks = {

@@ -225,6 +225,7 @@ def _shipped_stages() -> dict[str, Stage[Any]]:
 SHIPPED_STAGES = _shipped_stages()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("picked", SHIPPED_STAGES.values(), ids=list(SHIPPED_STAGES))
 def test_what_ships_and_differs_from_the_declaration_is_right(picked: Stage[Any]) -> None:
     with cached_in(COMPILED):

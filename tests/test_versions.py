@@ -428,6 +428,7 @@ def killed(store: Versions) -> Iterator[Callable[[int, int], dict[int, int]]]:
     yield run
 
 
+@pytest.mark.long
 def test_whatever_was_kept_is_there_after_kill_9(
     killed: Callable[[int, int], dict[int, int]], store: Versions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

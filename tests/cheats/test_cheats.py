@@ -88,6 +88,7 @@ def test_no_module_that_cheats_when_it_is_imported_passes(
     judge_alone(cheat, tmp_path, monkeypatch, "emulator")
 
 
+@pytest.mark.long
 def test_no_function_that_cheats_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge_together(tmp_path, monkeypatch, "emulator")
 

@@ -25,6 +25,7 @@ def line_with(text: str, file: str) -> int:
     return next(n for n, line in enumerate((SOURCES / file).read_text().splitlines(), 1) if text in line)
 
 
+@pytest.mark.long
 def test_cupy_gives_the_answers_of_numpy_and_its_own_kernels_are_clean() -> None:
     pytest.importorskip("cupy")
     found = captured("arrays.py", strict=True)
@@ -65,6 +66,7 @@ def test_a_program_on_the_interface_of_the_driver_runs_and_what_is_missing_is_na
     assert "cannot be redirected" in runtime.message
 
 
+@pytest.mark.long
 def test_a_hazard_in_a_test_of_pytest_names_the_test(tmp_path: Path) -> None:
     pytest.importorskip("cupy")
     (tmp_path / "test_reverse.py").write_text(

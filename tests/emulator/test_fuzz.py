@@ -184,6 +184,7 @@ def run_all(text: str, seed: int) -> None:
         execute(entry, 2, block, arguments, memory=memory, shared_bytes=40_000, seed=seed, max_warp_instructions=5_000)
 
 
+@pytest.mark.long
 @fuzzed
 @given(st.integers(0, 5), EDITS, st.integers(0, 2**64 - 1))
 def test_a_damaged_module_runs_or_is_refused(which: int, edits: list[tuple[str, int, int]], seed: int) -> None:
@@ -201,6 +202,7 @@ def test_the_modules_are_right_before_they_are_damaged(which: int) -> None:
         assert which < 2, fault
 
 
+@pytest.mark.long
 @fuzzed
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))
 def test_any_text_is_refused_as_ptx(text: str) -> None:

@@ -9,6 +9,7 @@ import os
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from happens_before import Done, by_warp, without_races
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -212,6 +213,7 @@ def bulk(kind: str, warp: int, base: int, words: int) -> Access:
     return Access(warp, kind, "shared", 1, base, words, 0, 0)
 
 
+@pytest.mark.long
 @drawn(150)
 @example(  # lanes come to a barrier one after the other, and the warp arrives once
     Drawn(
@@ -238,6 +240,7 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
         assert hazard is None, f"{hazard}\n{right}"
 
 
+@pytest.mark.long
 @drawn(150)
 @example(Drawn(1, 1, (shared("atomic", 0, WARP_MASK), shared("store", 0, 1 << 5))))
 @example(  # to wait for others is not to meet

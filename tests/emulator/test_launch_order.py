@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from happens_before import Ends, by_warp, performed, without_races
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -144,6 +145,7 @@ CHAIN = Launches(
 )
 
 
+@pytest.mark.long
 @drawn(100)
 @example(pair((Trigger(0), stored()), (WAIT, Barrier(1, (), (0, 1)), stored(1))))
 @example(pair((Trigger(0), stored()), (WAIT, Flag(0, "global", 0, 1, 1, WARP_MASK, True, True), stored(1))))
@@ -158,6 +160,7 @@ def test_launches_without_races_have_no_finding(drawn_launches: Launches) -> Non
         assert not hazards, f"{hazards[0][1]}\n{right}"
 
 
+@pytest.mark.long
 @drawn(100)
 @example(pair((Trigger(0), stored()), (stored(),)))
 @example(pair((stored(),), (WAIT, stored(1))))  # another warp's wait

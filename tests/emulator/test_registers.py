@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def programs(draw: st.DrawFn) -> list[Step]:
     return rows
 
 
+@pytest.mark.long
 @given(programs(), st.integers(0, 1000))
 @settings(max_examples=300, deadline=None)
 def test_a_run_with_shared_cells_reads_what_a_run_with_its_own_registers_reads(rows: list[Step], seed: int) -> None:

@@ -27,6 +27,7 @@ def test_the_committed_record_has_every_fault_found_in_the_emulator() -> None:
     assert {fault.number for fault in FAULTS.values()} == set(range(1, 60))
 
 
+@pytest.mark.long
 def test_a_fault_that_takes_its_process_down_costs_no_other() -> None:
     said: list[dict[str, Any]] = []
     keys = ["24-idle", "not there", "40-set"]

@@ -91,6 +91,7 @@ def test_a_wrong_number_of_expected_bytes(verify, change):
     assert "barrier" in failure.message
 
 
+@pytest.mark.long
 def test_a_parity_that_is_wrong_once_the_ring_wraps(verify):
     failure = verify("gemm:tma_pipeline", "full[from.stage], from.parity)", "full[from.stage], 0)")
     assert failure.verdict in (Verdict.IN_FLIGHT, Verdict.MBARRIER_MISUSE, Verdict.MISMATCH, Verdict.DEADLOCK)
@@ -127,6 +128,7 @@ def test_a_loop_without_end(verify):
     assert failure.verdict in (Verdict.LIVELOCK, Verdict.UNINITIALISED)
 
 
+@pytest.mark.long
 def test_a_tile_overwritten_while_other_warps_read_it(verify):
     failure = verify("gemm:vectorized", "    __syncthreads();  // everyone has read the k-tile before\n", "")
     assert failure.verdict is Verdict.RACE
