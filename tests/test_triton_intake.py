@@ -36,9 +36,9 @@ import launches  # noqa: E402
 import product_kernels as product  # noqa: E402
 import small_kernels as small  # noqa: E402
 
-from workbench.emulator import ArgumentError, FindingKind, KernelFault, LaunchError, Output  # noqa: E402
+from workbench.emulator import ArgumentError, FindingKind, KernelFault, LaunchError, Output, Program  # noqa: E402
 from workbench.model.errors import WrongUsage  # noqa: E402
-from workbench.triton import Mismatch  # noqa: E402
+from workbench.triton import Mismatch, kept  # noqa: E402
 
 
 @pytest.fixture
@@ -458,3 +458,28 @@ def test_the_same_kernel_in_two_files_is_named_in_each(tmp_path):
         with emulate(raise_on_hazard=False) as run:
             kernels["scale"][(4,)](x, out, 1001, 2.0, BLOCK=256)
         assert {Path(finding.location.file).name for finding in run.findings} == {name}
+
+
+def test_decoded_programs_are_kept_from_run_to_run(x, tmp_path, monkeypatch):
+    """A second process decodes nothing; a file that is damaged is decoded again."""
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    (tmp_path / "kept.py").write_text(KERNELS.joinpath("small_kernels.py").read_text())
+    decodes = Program.from_ptx
+
+    def counted(*args, **options):
+        counts.append(1)
+        return decodes(*args, **options)
+
+    monkeypatch.setattr(Program, "from_ptx", counted)
+    texts = []
+    for damaged, expected in ((False, 1), (False, 0), (True, 1), (False, 0)):
+        counts = []
+        for file in tmp_path.rglob("*.decoded") if damaged else ():
+            file.write_bytes(file.read_bytes()[:100])
+        monkeypatch.setattr(kept, "_PROGRAMS", {})
+        kernels = runpy.run_path(str(tmp_path / "kept.py"))
+        with emulate(raise_on_hazard=False) as run:
+            kernels["scale"][(4,)](x, np.zeros_like(x), 1001, 2.0, BLOCK=256)
+        assert len(counts) == expected
+        texts.append(str(run))
+    assert len(set(texts)) == 1 and "kept.py:16: out of bounds" in texts[0]

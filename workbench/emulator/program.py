@@ -6,7 +6,7 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,15 @@ class Entry(Signature):
     lines: list[int] | None = field(default=None, repr=False)  # of each row; see line_numbers
     early_returns: list[int] | None = field(default=None, repr=False)  # rows; see early_returns
 
+    def __getstate__(self) -> dict[str, object]:
+        """All but what the engine has made of it."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "engine_program"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.engine_program = _of_engine(self.decoded)
+
 
 class Entries(Mapping[str, Entry]):
     """The kernels of a program by name, each decoded when it is first asked for.
@@ -91,6 +100,14 @@ class Entries(Mapping[str, Entry]):
         self._decode = decode
         self._decoded: dict[str, Entry] = {}
         self._aliases: dict[str, str] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """With all kernels decoded."""
+        return {
+            "kernels": self.kernels,
+            "_decoded": {name: self[name] for name in self.kernels},
+            "_aliases": self._aliases,
+        }
 
     def alias(self, name: str, kernel: str) -> None:
         """Another name for a kernel, such as ``scale<float>`` for its mangled one."""
@@ -274,8 +291,15 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function, target:
         function.instructions,
         decoded,
         tuple(shared),
-        _engine.Program(decoded.rows, decoded.operands, decoded.register_bytes, decoded.special_offset, decoded.unset),
+        _of_engine(decoded),
         local_bytes,
+    )
+
+
+def _of_engine(decoded: DecodedEntry) -> _engine.Program:
+    """The decoded rows as the engine keeps them."""
+    return _engine.Program(
+        decoded.rows, decoded.operands, decoded.register_bytes, decoded.special_offset, decoded.unset
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -27,6 +26,7 @@ from ..emulator import (
 from ..emulator.findings import Severity
 from ..emulator.memory import ELEMENT_TYPES
 from .arrays import Placed, Placement
+from .kept import decoded
 from .target import Target, registers_of_cubin
 from .wording import in_python
 
@@ -162,7 +162,7 @@ class Compiled:
     def of(cls, kernel: Any, ptx: str | None = None) -> Compiled:
         """With other PTX than Triton's where it is given. Raises what ``Program.from_ptx`` raises."""
         text = kernel.asm["ptx"] if ptx is None else ptx
-        return cls(kernel, text, _decoded(text), registers_of_cubin(kernel.asm["cubin"]))
+        return cls(kernel, text, decoded(text, kernel), registers_of_cubin(kernel.asm["cubin"]))
 
     @property
     def metadata(self) -> Any:
@@ -183,32 +183,6 @@ class Compiled:
         """Not for numbers that are 1 and arguments that are None, which Triton makes constants of."""
         params = getattr(self.kernel.src.fn, "params", ())
         return any(p.name == name and p.is_constexpr for p in params)
-
-
-@lru_cache(maxsize=64)
-def _decoded(ptx: str) -> Program:
-    program = Program.from_ptx(_at_lines_of_python(ptx))
-    program.replicas = True
-    return program
-
-
-def _at_lines_of_python(ptx: str) -> str:
-    """PTX whose inline assembly stands at one line of Python.
-
-    Triton writes many instructions as inline assembly, and LLVM has line numbers go up by one with each line of such a
-    text: those after the first are of code that has nothing to do with it.
-    """
-    lines, inside, located = ptx.split("\n"), False, False
-    for number, line in enumerate(lines):
-        text = line.strip()
-        if text.startswith("// begin inline asm"):
-            inside, located = True, False
-        elif text.startswith("// end inline asm"):
-            inside = False
-        elif inside and text.startswith(".loc"):
-            lines[number] = "" if located else line  # as many lines as before
-            located = True
-    return "\n".join(lines)
 
 
 def run(
