@@ -59,11 +59,6 @@ def gain(before: Measurement, now: Measurement) -> float:
     return median(before.timing.cold_us) / median(now.timing.cold_us)
 
 
-def share_of_roofline(measurement: Measurement) -> float | None:
-    """The roofline bound as a fraction of the cold median: 1 would be perfect; None where the bound is unknown."""
-    return measurement.roofline_us / median(measurement.timing.cold_us) if measurement.roofline_us > 0 else None
-
-
 def dtype(measurement: Measurement) -> str:
     """The type whose peak bounds the measured problem, `bf16`; empty where that is not known.
 
