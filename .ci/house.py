@@ -26,9 +26,9 @@ BUDGETS = {
     "Python of tests/": (("tests",), (".py",), 59_500),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_200),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_500),
-    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 26_500),
+    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 25_900),
 }
-"""Folders, languages and the lines that they may have, about 4 % more than they had when this was last lowered. Whoever
+"""Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
 needs more deletes elsewhere, or says in the commit that raises the budget what the lines are worth."""
 
 
