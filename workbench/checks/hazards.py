@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import threading
@@ -57,6 +58,18 @@ ANSWERS = "the GPU's answers: "
 BY_LUCK = "the GPU's answers are right, by luck or because it does not need what is missing; the emulator finds: "
 
 
+@functools.cache
+def _beside() -> tuple[IsolatedDevice, ThreadPoolExecutor]:
+    """The emulator in a process of its own, kept for all searches, and the thread that asks it: the process ends with
+    the thread that has started it."""
+    from ..devices.emulated import EmulatedDevice
+
+    thread = ThreadPoolExecutor(max_workers=1)
+    device = thread.submit(IsolatedDevice, EmulatedDevice, SECONDS).result()
+    atexit.register(device.close)
+    return device, thread
+
+
 class HazardSearch:
     """Looks for hazards in a stage, in the emulator, while a GPU verifies it: there they may show another day.
 
@@ -66,13 +79,13 @@ class HazardSearch:
     def __init__(self, stage: Stage[Any], seed: int) -> None:
         self._stage, self._seed = stage, seed
         self._given_up = threading.Event()
-        self._executor = ThreadPoolExecutor(max_workers=1)
         self._hazard: Future[Failure | None] | None = None
         with contextlib.suppress(DeviceUnavailable, BadOperation):  # verification ends with the second, and says so
             self._emulator = open_device("emulator")
             problems = harness.drawn(stage, self._emulator, examples=DRAWN, seed=seed)
             problems.sort(key=lambda p: (p in stage.edge_cases, p.cost.flops, p.cost.bytes), reverse=True)
-            self._hazard = self._executor.submit(self._first, problems[:EXAMPLES])
+            device, thread = _beside()
+            self._hazard = thread.submit(self._first, device, problems[:EXAMPLES])
 
     def __enter__(self) -> HazardSearch:
         return self
@@ -80,21 +93,14 @@ class HazardSearch:
     def __exit__(self, *_: object) -> None:
         """Begin nothing more. A problem that is being solved ends by itself, at the latest after `SECONDS`."""
         self._given_up.set()
-        self._executor.shutdown(wait=False)
 
-    def _first(self, problems: Sequence[Problem]) -> Failure | None:
-        from ..devices.emulated import EmulatedDevice
-
-        beside = IsolatedDevice(EmulatedDevice, SECONDS)
-        try:
-            for problem in problems:
-                if self._given_up.is_set():
-                    break
-                failure, _ = harness.run_problem(self._stage, beside, problem)
-                if failure and failure.verdict in HAZARDS:
-                    return failure
-        finally:
-            beside.close()
+    def _first(self, device: IsolatedDevice, problems: Sequence[Problem]) -> Failure | None:
+        for problem in problems:
+            if self._given_up.is_set():
+                break
+            failure, _ = harness.run_problem(self._stage, device, problem)
+            if failure and failure.verdict in HAZARDS:
+                return failure
         return None
 
     def found(self) -> Failure | None:

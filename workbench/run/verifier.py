@@ -154,7 +154,7 @@ def publish(stage: Stage[Any], failure: Failure) -> None:
         hazard.file, hazard.other_file = published(stage, hazard.file), published(stage, hazard.other_file)
 
 
-MOST_AT_ONCE, OF_A_PROCESS = 12, 8 << 30
+MOST_AT_ONCE, OF_A_PROCESS = 16, 8 << 30
 """Stages that are verified at once on a GPU, each by a process with a context of its own; bytes of the device's memory
 for each of them."""
 
@@ -225,7 +225,7 @@ class Verifier:
         """Verify several stages at once, on a GPU: most of that is work of the host."""
         request, device = self._request, self._request.device
         memory = device.info().memory_bytes // OF_A_PROCESS if device.times else 0
-        count = min(len(stages), MOST_AT_ONCE, environment.core_count() * 3 // 4, memory)
+        count = min(len(stages), MOST_AT_ONCE, environment.core_count(), memory)
         named = not any(stage.code is not None for stage in stages)
         if count < 2 or request.sanitize or not named or not isinstance(device, IsolatedDevice):
             return
