@@ -118,7 +118,7 @@ class Clocks:
         """What has been done that is not ordered before a lane's part of this access, and conflicts."""
         threads = self.threads(access.warp)
         known = self.known[threads]
-        if self.by_warp and (access.together or access.kind in ("fetch", "drain")):
+        if self.by_warp and (access.together or access.kind in ("fetch", "drain", "put")):
             known = np.maximum(known, np.max([unfenced[threads] for unfenced in self.unfenced.values()], axis=0))
         if access.together:
             known[:] = known.max(axis=0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.emulator import LaunchError, Output, Program, Session, load
+from workbench.emulator import LaunchError, Output, Program, Session, Traced, chrome_trace, load
 
 SOURCE = """
 extern "C" __global__ void producer(float* y, int n) {
@@ -133,3 +133,53 @@ def test_host_that_reads_pinned_memory_has_to_wait_first(program: Program) -> No
 def test_event_of_a_stream_without_launches_is_refused(program: Program) -> None:
     with pytest.raises(LaunchError, match="nothing has been launched in stream 4"):
         Session(program).event(4)
+
+
+def test_trace_shows_a_dependent_launch_beside_the_one_before_and_its_wait_for_the_end(program: Program) -> None:
+    y, z = np.zeros(N, np.float32), np.zeros(N, np.float32)
+    session, traced = Session(program), Traced(blocks=tuple(range(8)))
+    first = session.launch("producer", 8, 128, {"y": Output(y), "n": N}, stream=1, trace=traced)
+    then = session.launch(
+        "waiting", 8, 128, {"y": y, "z": Output(z), "n": N}, stream=1, programmatic=True, trace=traced
+    )
+    timelines = [report.statistics.timeline for report in (first, then)]
+    shown = [e for e in chrome_trace([t for t in timelines if t is not None])["traceEvents"] if e["ph"] == "X"]
+    before, after = ([e for e in shown if (e["pid"] >= 1 << 32) == later] for later in (False, True))
+    triggered, ended = min(e["ts"] for e in before), max(e["ts"] + e["dur"] for e in before)
+    assert triggered < min(e["ts"] for e in after) < ended
+    waits = [e for e in after if e["name"] == "wait: the launches before"]
+    assert waits and all(e["ts"] + e["dur"] == ended for e in waits)
+    assert min(e["ts"] for e in after if e["name"].startswith("16: ")) >= ended
+
+
+def test_cooperative_and_cluster_launches_wait_as_others_do() -> None:
+    source = """
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void __cluster_dims__(2, 1, 1) first(float* y) {
+    cudaTriggerProgrammaticLaunchCompletion();
+    cg::this_cluster().sync();
+    y[blockIdx.x * 32 + threadIdx.x] = 1;
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) by_cluster(const float* y, float* z) {
+    if (cg::this_cluster().block_rank() == 0 && threadIdx.x == 0) cudaGridDependencySynchronize();
+    BARRIER
+    z[blockIdx.x * 32 + threadIdx.x] = y[127 - blockIdx.x * 32 - threadIdx.x];
+}
+extern "C" __global__ void by_grid(const float* y, float* z) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) cudaGridDependencySynchronize();
+    GRID_BARRIER
+    z[blockIdx.x * 32 + threadIdx.x] = y[127 - blockIdx.x * 32 - threadIdx.x];
+}
+"""
+    right = load(source, defines={"BARRIER": "cg::this_cluster().sync();", "GRID_BARRIER": "cg::this_grid().sync();"})
+    wrong = load(source, defines={"BARRIER": "__syncthreads();", "GRID_BARRIER": "__syncthreads();"})
+    for kernel in ("by_cluster", "by_grid"):
+        for given, codes in ((right, []), (wrong, ["race"])):
+            for seed in range(3):
+                y, z = np.zeros(128, np.float32), np.zeros(128, np.float32)
+                session = Session(given)
+                session.launch("first", 4, 32, [Output(y)], stream=1, seed=seed)
+                report = session.launch(kernel, 4, 32, [y, Output(z)], stream=1, programmatic=True, seed=seed)
+                assert [finding.code for finding in report.findings] == codes
+                assert codes or (z == 1).all()

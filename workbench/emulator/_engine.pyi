@@ -51,6 +51,7 @@ class Allocation:
         data: npt.NDArray[np.uint8],
         initialised: npt.NDArray[np.uint8] | None = None,
         writable: bool = True,
+        identity: int = 0,  # of the same memory elsewhere in launches of a series
     ) -> None: ...
 
 class TensorMap:

@@ -483,7 +483,8 @@ def run(prepared: Sequence[Prepared], series: Series | None = None) -> list[Stat
     memory = prepared[0].launch.memory
     for one in prepared:
         one.place()
-    allocations = [_engine.Allocation(a.address, a.data, a.written, a.writable) for a in memory.allocations]
+    placed = memory.allocations
+    allocations = [_engine.Allocation(a.address, a.data, a.written, a.writable, a.identity) for a in placed]
     slices = _SLICES[prepared[0].launch.seed % len(_SLICES)] if len(prepared) > 1 else _SLICES[0]
     results = _engine.run([one.handed_over(allocations, slices) for one in prepared], series.engine)
     memory.settle()
@@ -528,7 +529,15 @@ def prepare(
 
 
 def execute(
-    entry: Entry, grid: Dimensions, block: Dimensions, args: Sequence[Argument], *, memory: Memory, **options: Any
+    entry: Entry,
+    grid: Dimensions,
+    block: Dimensions,
+    args: Sequence[Argument],
+    *,
+    memory: Memory,
+    series: Series | None = None,
+    after: Sequence[tuple[int, bool]] = (),
+    **options: Any,
 ) -> Statistics:
     """Executes a kernel.
 
@@ -541,13 +550,15 @@ def execute(
     ``limits`` are those of the device, by default of one of the program's architecture.
     ``counters`` fills ``Statistics.counters``, which takes 10 to 30 % more time, and ``trace`` ``Statistics.timeline``.
     ``strict`` makes findings of that severity failures, ``suppress`` leaves some out (``"race@kernel.cu:42"``), and
-    after ``max_findings`` failures the launch ends.
+    after ``max_findings`` failures the launch ends. ``series`` has launches that may not have ended, of which this is
+    the next, and ``after`` the numbers of those that it follows, and whether programmatically: it may race with them.
 
     Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a failure; memory then
     holds what had been written. Findings that are no failures are in ``Statistics.findings``.
     """
     launch = prepare(entry, grid, block, args, memory=memory, **options)
-    (statistics,) = run([launch])
+    launch.after = after
+    (statistics,) = run([launch], series)
     launch.rules.check(statistics)
     return statistics
 

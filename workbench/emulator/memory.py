@@ -34,7 +34,8 @@ class Allocation:
     """A piece of global memory, which may have been freed since.
 
     ``data``: its bytes; ``written``: for each byte, 1 where something has been stored, or None when that is everywhere.
-    ``element_size`` and ``shape`` serve to name elements in findings.
+    ``element_size`` and ``shape`` serve to name elements in findings. ``identity`` is a number that the same memory of
+    the host has in another ``Memory``, where launches of a ``Series`` are on several.
     """
 
     address: int
@@ -46,6 +47,7 @@ class Allocation:
     written: npt.NDArray[np.uint8] | None = field(repr=False)
     writable: bool = True
     freed: bool = False
+    identity: int = 0
 
     @property
     def end(self) -> int:

@@ -166,7 +166,7 @@ class _Writer:
         if gate == "named":
             return f"barrier {key}"
         if gate != "mbarrier":
-            return "the cluster" if gate == "cluster" else "other lanes"
+            return {"cluster": "the cluster", "grid": "the launches before"}.get(gate, "other lanes")
         for variable, start in self.timeline.entry.shared_variables:
             if start <= key < start + variable.size:
                 inside = f"[{(key - start) // 8}]" if variable.size > 8 else ""

@@ -78,6 +78,7 @@ class _Group:
             writable=self.writable,
             room=(max(offset, 0), max(highest - self.high, 0)),
         )
+        self.allocation.identity = self.low
 
     def fill(self, memory: Memory, unwritten: Unwritten | None) -> None:
         """With what the host has stored."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..emulator import Finding, FindingKind, KernelFault, LaunchError, Memory, Report
+from ..emulator.execution import Series
 from ..emulator.findings import Severity
 from ..emulator.standalone import MOST_FINDINGS
 from ..model.errors import WrongUsage
@@ -27,6 +28,7 @@ from .unwritten import Unwritten
 __all__ = ["Emulation", "emulate"]
 
 _LAUNCH_OPTIONS = ("strict", "suppress", "max_findings", "counters", "max_warp_instructions", "max_seconds")
+_LONGEST_SERIES = 200
 _CONTEXTS: list[Emulation] = []
 """Those that have been entered. The last one emulates launches, all of them have the reports."""
 
@@ -49,6 +51,7 @@ class Emulation(ContextDecorator):
         self._reference, self._tolerances, self._how = reference, tolerances, how
         self._stack = ExitStack()
         self._trials: list[Launched] | None = None
+        self._series, self._arrays = Series(), list[Any]()  # of launches that may overlap with the next one
 
     @property
     def ok(self) -> bool:
@@ -182,9 +185,11 @@ class Emulation(ContextDecorator):
         def execute(whole: bool) -> tuple[Report, Placement]:
             placement = Placement(Memory(), self.unwritten, whole)
             placed = placement.arguments(arguments, self._how["reachable"])
+            options.update(self._in_series(compiled, seed != self._how["seed"] or (whole and not storage), placement))
             return run(compiled, launched.grid, placed, placement, self.target, seed=seed, **options), placement
 
-        report, placement = execute(self._how["bounds"] == "storage")
+        storage = self._how["bounds"] == "storage"
+        report, placement = execute(storage)
         if self._how["bounds"] is None:
             beyond = [
                 finding
@@ -198,6 +203,18 @@ class Emulation(ContextDecorator):
                 report.findings += [_beyond_its_view(finding) for finding in beyond]
         placement.copy_back()
         return report, placement
+
+    def _in_series(self, compiled: Compiled, again: bool, placement: Placement) -> dict[str, Any]:
+        """What the launch follows: one with ``launch_pdl=True`` need not wait for the end of the one before."""
+        if self._trials is not None:
+            return {}
+        last = len(self._series.launches) - 1
+        again &= last >= 0
+        programmatic = bool(getattr(compiled.metadata, "launch_pdl", False)) and 0 <= last < _LONGEST_SERIES
+        if not (again or programmatic):
+            self._series, self._arrays = Series(), []
+        self._arrays += placement.arrays.values()  # kept, so that no other array has their place
+        return {"series": self._series, "after": [(last, not again)] if again or programmatic else []}
 
     def _reference_of(self, kernel: str) -> Reference | None:
         found = self._reference.get(kernel) if isinstance(self._reference, Mapping) else self._reference

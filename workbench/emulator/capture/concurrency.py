@@ -91,9 +91,10 @@ class Concurrency:
         return found
 
     def _edges(self, moment: Moment) -> list[Edge]:
-        last = len(self._moments) - 1
+        own = [number for number, one in enumerate(self._moments) if one.stream == moment.stream]
+        early, instead = own[-1:], own[:-1]  # what is further back has ended if that one has waited for it
         return [
-            (number, moment.programmatic and number == last and one.stream == moment.stream)
+            (number, moment.programmatic and number in early)
             for number, one in enumerate(self._moments)
-            if moment.is_behind(one)
+            if moment.is_behind(one) and not (moment.programmatic and number in instead)
         ]

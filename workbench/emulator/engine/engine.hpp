@@ -141,6 +141,7 @@ struct Allocation {
   uint8_t* data;
   uint8_t* initialised;  // one byte for each byte, 1 when written, else 0; null: all of it is initialised
   bool writable;
+  uint64_t identity = 0;  // of the same memory at another address in launches of a series; 0: it stays there
 };
 
 struct TensorMap {
@@ -243,7 +244,7 @@ enum class TraceKind : int32_t {
   stores,    // the same of bulk stores
   phase,     // of an mbarrier; count: its number
 };
-enum class TraceGate : int32_t { none, named, mbarrier, cluster };
+enum class TraceGate : int32_t { none, named, mbarrier, cluster, grid };
 
 struct TraceEvent {
   TraceKind kind;

@@ -78,6 +78,8 @@ void launch_begins(LaunchState& launch, LaunchSeries& series) {
     const LaunchState& state = series.launches[before.launch];
     add_far(launch.at_start, before.programmatic ? state.at_trigger : state.at_end);
     if (before.programmatic) add_far(launch.at_start, state.at_start);
+    launch.begins_at = std::max(
+        {launch.begins_at, before.programmatic ? state.triggers_at : state.ends_at, state.begins_at});
   }
 }
 
@@ -95,6 +97,13 @@ Knowledge launch_waited(const Machine& machine) {
   return told;
 }
 
+uint64_t launch_waited_until(const Machine& machine) {
+  uint64_t until = 0;
+  for (const Predecessor& before : machine.series->launches[machine.number].after)
+    until = std::max(until, machine.series->launches[before.launch].ends_at);
+  return until;
+}
+
 void launch_triggers(Warp& warp, uint32_t lanes) {
   Block& block = *warp.block;
   if (block.triggered) return;
@@ -103,6 +112,7 @@ void launch_triggers(Warp& warp, uint32_t lanes) {
   LaunchState& own = series.launches[warp.machine->number];
   block.triggered = true;
   --own.untriggered;
+  if (block.cluster->trace) own.triggers_at = std::max(own.triggers_at, trace_now(warp));
   if (warp.races && !own.after.empty()) add_far(own.at_trigger, ends_known(warp, series, lanes));
 }
 
@@ -117,7 +127,12 @@ bool launch_cluster_ended(Cluster& cluster) {
       add_far(own.at_end, known);
       if (!block.triggered) add_far(own.at_trigger, known);
     }
-  for (const Block& block : cluster.blocks) own.untriggered -= !block.triggered;
+  for (const Block& block : cluster.blocks) {
+    own.untriggered -= !block.triggered;
+    for (size_t k = 0; cluster.trace && k < block.warps.size(); ++k)
+      own.ends_at = std::max(own.ends_at, trace_now(block.warps[k]));
+    if (!block.triggered) own.triggers_at = std::max(own.triggers_at, own.ends_at);
+  }
   if (--own.unfinished) return false;
   auto ended = own.at_end ? std::make_shared<Far>(*own.at_end) : std::make_shared<Far>();
   (*ended)[own.end()] = std::make_shared<const Times>(1, 1u);
@@ -133,6 +148,7 @@ bool launch_released(Cluster& cluster) {
       if (warp->groups[k].wait == Wait::grid) {
         warp->groups[k].wait = Wait::none;
         if (told.now.far) race_learn(*warp, told, warp->groups[k].mask);
+        if (cluster.trace) trace_released(*warp, launch_waited_until(*cluster.machine));
       }
   return true;
 }

@@ -23,7 +23,8 @@ struct LaunchState {
   std::vector<Predecessor> after;
   std::shared_ptr<const Far> at_start, at_trigger, at_end;
   int64_t untriggered = 0, unfinished = 0;  // blocks and clusters; host threads count them under the mutex
-  Machine* machine = nullptr;               // while it runs
+  uint64_t begins_at = 0, triggers_at = 0, ends_at = 0;  // of a timeline, see trace.hpp
+  Machine* machine = nullptr;                            // while it runs
   std::vector<int32_t> finding_lines;
   std::vector<std::pair<int32_t, int32_t>> suppressed;
 
@@ -48,6 +49,7 @@ void launch_begins(LaunchState& launch, LaunchSeries& series);
 // Whether griddepcontrol.wait has to wait, and what it tells.
 bool launch_waits(const Machine& machine);
 Knowledge launch_waited(const Machine& machine);
+uint64_t launch_waited_until(const Machine& machine);  // on a timeline
 void launch_triggers(Warp& warp, uint32_t lanes);
 // A cluster has ended: true when its launch has.
 bool launch_cluster_ended(Cluster& cluster);

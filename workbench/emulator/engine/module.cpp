@@ -27,7 +27,7 @@ const std::vector<std::string> kWaitNames = {
     "none",      "barrier",   "mbarrier", "collective", "cluster_barrier", "exited",
     "registers", "warpgroup", "unit",     "grid",       "passed_again"};
 const std::vector<std::string> kTraceKinds = {"run", "wait", "load", "copies", "products", "stores", "phase"};
-const std::vector<std::string> kTraceGates = {"none", "named", "mbarrier", "cluster"};
+const std::vector<std::string> kTraceGates = {"none", "named", "mbarrier", "cluster", "grid"};
 const std::vector<std::string> kIsaNames = {"baseline", "v3"};
 
 // Keeps the arrays alive that the allocation points into.
@@ -236,15 +236,16 @@ NB_MODULE(_engine, m) {
 
   nb::class_<PythonAllocation>(m, "Allocation")
       .def(nb::new_([](uint64_t address, const Bytes& data, const std::optional<Bytes>& initialised,
-                       bool writable) {
+                       bool writable, uint64_t identity) {
              if (initialised && initialised->size() != data.size())
                throw nb::value_error("initialised has one byte for each byte of data");
-             Allocation allocation{address, data.size(), data.data(),
-                                   initialised ? initialised->data() : nullptr, writable};
+             Allocation allocation{address,     data.size(),
+                                   data.data(), initialised ? initialised->data() : nullptr,
+                                   writable,    identity};
              return PythonAllocation{allocation, nb::cast(data),
                                      initialised ? nb::cast(*initialised) : nb::none()};
            }),
-           "address"_a, "data"_a, "initialised"_a = nb::none(), "writable"_a = true);
+           "address"_a, "data"_a, "initialised"_a = nb::none(), "writable"_a = true, "identity"_a = 0);
 
   nb::class_<TensorMap>(m, "TensorMap")
       .def(nb::new_(&make_tensor_map), "descriptor"_a, "address"_a, "element_type"_a, "sizes"_a, "strides"_a,

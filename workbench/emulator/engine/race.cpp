@@ -1072,11 +1072,14 @@ void take_shadows(LaunchSeries& series, const std::vector<Allocation>& allocatio
   const int finer = series.allocations.empty() ? 0 : std::max(0, races.global_shift - shift);
   races.global_shift = series.allocations.empty() ? shift : races.global_shift - finer;
   decltype(races.since) last_write(allocations.size()), since(allocations.size());
-  for (size_t old = 0, now = 0; old < series.allocations.size(); ++old) {
+  const auto name = [](const Allocation& one) { return one.identity ? one.identity : one.address; };
+  std::map<uint64_t, size_t> places;
+  for (size_t k = 0; k < allocations.size(); ++k) places[name(allocations[k])] = k;
+  for (size_t old = 0; old < series.allocations.size(); ++old) {
     const Allocation& from = series.allocations[old];
-    while (now < allocations.size() && allocations[now].address < from.address) ++now;
-    if (now == allocations.size()) break;
-    if (allocations[now].address != from.address || allocations[now].data != from.data) continue;
+    const auto place = places.find(name(from));
+    if (place == places.end() || allocations[place->second].bytes != from.bytes) continue;
+    const size_t now = place->second;
     const size_t cells = (from.bytes >> races.global_shift) + 1;
     for (const auto& [of, to] :
          {std::pair{&races.last_write, &last_write}, std::pair{&races.since, &since}}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "launches.hpp"
 #include "scheduler.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -14,6 +15,7 @@ enum class Role : uint8_t {
   waits_mbarrier,
   waits_named,
   waits_cluster,
+  waits_grid,
   bulk_load,
   copy,
   copy_commit,
@@ -42,6 +44,7 @@ bool has(const std::string& name, const char* part) { return name.find(part) != 
 Role role_of(const std::string& name, Kind kind) {
   if (starts(name, "mbarrier.try_wait") || starts(name, "mbarrier.test_wait")) return Role::waits_mbarrier;
   if (starts(name, "barrier.cluster.wait")) return Role::waits_cluster;
+  if (starts(name, "griddepcontrol.wait")) return Role::waits_grid;
   if (starts(name, "bar.warp")) return Role::plain;
   if (starts(name, "bar.") || starts(name, "barrier."))
     return has(name, ".sync") || has(name, ".red") ? Role::waits_named : Role::synchronises;
@@ -266,6 +269,8 @@ void trace_executed(Warp& warp, const Instruction& instruction) {
   } else if (role == Role::waits_cluster) {
     gate = &trace.cluster_gate;
   }
+  if (role == Role::waits_grid && !launch_waits(*warp.machine))
+    wait_until(warp, launch_waited_until(*warp.machine), warp.pc, TraceGate::grid, 0, 0);
   if (gate) wait_until(warp, gate->completed, warp.pc, gate->kind, gate->key, gate->cause);
 }
 
@@ -290,8 +295,18 @@ void trace_stopped(Warp& warp) {
   own.gate = group.wait == Wait::barrier    ? TraceGate::named
              : group.wait == Wait::mbarrier ? TraceGate::mbarrier
              : group.wait == Wait::cluster  ? TraceGate::cluster
+             : group.wait == Wait::grid     ? TraceGate::grid
                                             : TraceGate::none;
   own.gate_key = own.gate == TraceGate::cluster ? 0 : static_cast<uint32_t>(group.key);
+}
+
+uint64_t trace_now(const Warp& warp) { return trace_of(warp).now; }
+
+void trace_released(Warp& warp, uint64_t time) {
+  WarpTrace& own = trace_of(warp);
+  own.released = own.blocked;
+  own.release = time;
+  own.cause = 0;
 }
 
 void trace_landed(Cluster& cluster, int64_t load, const Transfer& transfer) {
@@ -352,6 +367,7 @@ void start_trace(Cluster& cluster) {
   cluster.trace->machine = machine.trace.get();
   cluster.trace->events = std::move(kept);
   cluster.trace->warps.resize(cluster.warps.size());
+  for (WarpTrace& warp : cluster.trace->warps) warp.now = machine.series->launches[machine.number].begins_at;
   cluster.trace->gates.resize(cluster.blocks.size());
   for (const Block& block : cluster.blocks)
     cluster.trace->wanted.push_back(std::find(blocks.begin(), blocks.end(), block.id) != blocks.end());

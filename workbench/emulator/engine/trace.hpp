@@ -69,6 +69,9 @@ void trace_instruction(Warp& warp);
 void trace_executed(Warp& warp, const Instruction& instruction);
 void trace_resumed(Warp& warp);
 void trace_stopped(Warp& warp);
+// A launch that the warp waits for has ended at that time.
+void trace_released(Warp& warp, uint64_t time);
+uint64_t trace_now(const Warp& warp);
 // Around a landing: of the load with this index, or of cp.async arrivals (-1).
 void trace_landed(Cluster& cluster, int64_t load, const Transfer& transfer);
 
