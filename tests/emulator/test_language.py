@@ -26,7 +26,7 @@ from workbench.emulator import (
     launch,
     load,
 )
-from workbench.emulator.execution import printed_text
+from workbench.emulator.printing import printed_text
 from workbench.emulator.source import _assembler
 
 RNG = np.random.default_rng(7)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.emulator import LaunchError, Output, Program, Session, Traced, chrome_trace, load
+from workbench.emulator import ArgumentError, LaunchError, Output, Program, Session, Traced, chrome_trace, load
 
 SOURCE = """
 extern "C" __global__ void producer(float* y, int n) {
@@ -130,9 +130,27 @@ def test_host_that_reads_pinned_memory_has_to_wait_first(program: Program) -> No
         assert [f.code for f in session.findings] == ([] if waits else ["race"])
 
 
-def test_event_of_a_stream_without_launches_is_refused(program: Program) -> None:
-    with pytest.raises(LaunchError, match="nothing has been launched in stream 4"):
-        Session(program).event(4)
+def test_event_that_is_recorded_before_the_launch_orders_nothing_and_a_report_does(program: Program) -> None:
+    for after, codes in (("event", ["race"]), ("report", [])):
+        y, z = np.zeros(N, np.float32), np.zeros(N, np.float32)
+        session = Session(program)
+        event = session.event(1)
+        first = session.launch("producer", 8, 128, {"y": Output(y), "n": N}, stream=1)
+        behind = [event if after == "event" else first]
+        then = session.launch("early", 8, 128, {"y": y, "z": Output(z), "n": N}, stream=2, after=behind)
+        assert [finding.code for finding in then.findings] == codes
+
+
+def test_copy_without_a_stream_has_ended_when_the_call_returns(program: Program) -> None:
+    y, z = np.ones(N, np.float32), np.zeros(N, np.float32)
+    session = Session(program)
+    session.launch("add", 8, 128, {"y": y, "n": N}, stream=1)
+    session.copy(z, y)
+    assert (z == 2).all() and not session.findings
+    with pytest.raises(ArgumentError, match="has 4000 bytes, and array 3 40: copy as many"):
+        session.copy(np.zeros(10, np.float32), y)
+    with pytest.raises(LaunchError, match="the stream"):
+        session.launch("add", 8, 128, {"y": y, "n": N}, stream=-1)
 
 
 def test_trace_shows_a_dependent_launch_beside_the_one_before_and_its_wait_for_the_end(program: Program) -> None:

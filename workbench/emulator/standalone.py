@@ -58,6 +58,7 @@ class Report:
     arguments: dict[str, Array] = field(repr=False)
     strict: bool = False
     session: Session | None = field(default=None, repr=False)
+    event: Event | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
@@ -246,7 +247,7 @@ class Session:
         shared: int = 0,
         stream: int | None = None,
         programmatic: bool = False,
-        after: Sequence[Event] = (),
+        after: Sequence[Event | Report] = (),
         raise_on_hazard: bool = False,
         strict: bool = False,
         max_findings: int = MOST_FINDINGS,
@@ -257,9 +258,9 @@ class Session:
         """Executes a kernel and reports its hazards, as the function ``launch`` does.
 
         ``stream`` is a number: launches of one stream follow one another, and 0 is the default stream, which waits for
-        all others and which all others wait for. ``after`` has events that the launch waits for, too. A
-        ``programmatic`` launch may begin before the one before it in its stream has ended, as with
-        ``cudaLaunchAttributeProgrammaticStreamSerialization``: as soon as every block of that has called
+        all others and which all others wait for. ``after`` has events, or reports of launches in streams, that the
+        launch waits for, too. A ``programmatic`` launch may begin before the one before it in its stream has ended, as
+        with ``cudaLaunchAttributeProgrammaticStreamSerialization``: as soon as every block of that has called
         ``cudaTriggerProgrammaticLaunchCompletion()`` or ended. What it does before
         ``cudaGridDependencySynchronize()`` is in no order with what that one does.
 
@@ -291,26 +292,35 @@ class Session:
         return report
 
     def copy(
-        self, destination: Array, source: Array | int, *, stream: int = DEFAULT_STREAM, after: Sequence[Event] = ()
+        self,
+        destination: Array,
+        source: Array | int,
+        *,
+        stream: int | None = None,
+        after: Sequence[Event | Report] = (),
     ) -> None:
         """Copies an array in a stream, as ``cudaMemcpyAsync`` does, or fills it with a byte, as ``cudaMemsetAsync``.
 
         ``destination`` and ``source`` are arrays of one size in bytes, or ``source`` is a number from 0 to 255. Their
         contents are those of the kernels' memory: what the host changes in ``source`` meanwhile is not seen. ``stream``
-        and ``after`` are those of ``launch``. Raises ``ArgumentError`` and ``LaunchError``.
+        and ``after`` are those of ``launch``: without a stream, the copy has ended when the call returns.
+        Raises ``ArgumentError`` and ``LaunchError``.
         """
         self._begin()
         to = self._placed(destination)
         if isinstance(source, int):
             value = whole_number(source, "the byte that fills an array", 0, 255)
-            return self._host([(to.address, 0, to.nbytes, value)], f"the memset of {to.name}", stream, after)
-        from_ = self._placed(source)
-        if from_.nbytes != to.nbytes:
-            raise ArgumentError(f"{from_.name} has {from_.nbytes} bytes, and {to.name} has {to.nbytes}: copy as many")
-        if from_.written is not None and to.written is None:
-            to.written = np.ones(to.nbytes, np.uint8)
-        label = f"the copy from {from_.name} to {to.name}"
-        self._host([(to.address, from_.address, to.nbytes, 0)], label, stream, after)
+            part, label = (to.address, 0, to.nbytes, value), f"the memset of {to.name}"
+        else:
+            from_ = self._placed(source)
+            part, label = (to.address, from_.address, to.nbytes, 0), f"the copy from {from_.name} to {to.name}"
+            if from_.nbytes != to.nbytes:
+                raise ArgumentError(f"{from_.name} has {from_.nbytes} bytes, and {to.name} {to.nbytes}: copy as many")
+            if from_.written is not None and to.written is None:
+                to.written = np.ones(to.nbytes, np.uint8)
+        self._add(self._copying([part], label), stream, False, after)
+        if stream is None:
+            self._execute()
 
     def access(self, array: Array, *, write: bool = False) -> None:
         """The host reads or writes an array in pinned memory here, without a copy.
@@ -321,13 +331,15 @@ class Session:
         target = self._placed(array)
         kind = HOST_WRITES if write else HOST_READS
         label = f"the host's {'write to' if write else 'read of'} {target.name}"
-        self._host([(target.address, 0, target.nbytes, kind)], label, None, ())
+        prepared = self._copying([(target.address, 0, target.nbytes, kind)], label)
+        prepared.after = self._order.add_host()
+        self._pending.append(_Pending(prepared, None))
 
     def event(self, stream: int = DEFAULT_STREAM, *, programmatic: bool = False) -> Event:
         """A point behind what has been given to a stream, for ``after`` of launches and copies in other streams.
 
-        A ``programmatic`` one is passed as soon as the last launch there has triggered or ended. Raises
-        ``LaunchError`` where nothing has been given to the stream.
+        A ``programmatic`` one is passed as soon as the last launch there has triggered or ended. What is given to the
+        stream later is not waited for. Raises ``LaunchError`` for a stream that is no number.
         """
         return self._order.event(stream, programmatic)
 
@@ -381,11 +393,15 @@ class Session:
         prepared: Prepared,
         stream: int | None,
         programmatic: bool,
-        after: Sequence[Event],
+        after: Sequence[Event | Report],
         report: Report | None = None,
         raise_on_hazard: bool = False,
     ) -> None:
-        prepared.after = self._order.add(DEFAULT_STREAM if stream is None else stream, programmatic, after)
+        events = [one if isinstance(one, Event) else one.event for one in after]
+        given = DEFAULT_STREAM if stream is None else stream
+        prepared.after = self._order.add(given, programmatic, [event for event in events if event is not None])
+        if report is not None:
+            report.event = Event((len(self._order.before) - 1,), False, self._order)
         prepared.stream = stream
         self._pending.append(_Pending(prepared, report, raise_on_hazard))
 
@@ -396,15 +412,11 @@ class Session:
         known = self._arguments.placed.get(id(array))
         return known.allocation if known else self._arguments.place(f"array {len(self._arguments.placed) + 1}", array)
 
-    def _host(
-        self, copies: Sequence[tuple[int, int, int, int]], label: str, stream: int | None, after: Sequence[Event]
-    ) -> None:
+    def _copying(self, parts: Sequence[tuple[int, int, int, int]], label: str) -> Prepared:
+        """What is executed in the place of a kernel: addresses to copy to and from, bytes, value of a memset."""
         prepared = prepare(nothing(), 1, 1, (), memory=self.memory, max_findings=MOST_FINDINGS)
-        prepared.copies, prepared.label = copies, label
-        if stream is not None:
-            return self._add(prepared, stream, False, after)
-        prepared.after = self._order.add_host()
-        self._pending.append(_Pending(prepared, None))
+        prepared.copies, prepared.label = parts, label
+        return prepared
 
     def set(self, name: str, value: Argument) -> None:
         """Gives a ``__constant__`` or ``__device__`` variable a value, an array, a number, a ``Struct`` or bytes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .launch_checks import LaunchError, whole_number
+from .launch_checks import whole_number
 
 __all__ = ["DEFAULT_STREAM", "Edge", "Event", "Order"]
 
@@ -79,9 +79,7 @@ class Order:
 
     def event(self, stream: int, programmatic: bool) -> Event:
         """An event behind all that has been given to a stream; a programmatic one behind its last launch alone."""
-        if stream not in self.ends:
-            raise LaunchError(f"nothing has been launched in stream {stream}: record the event behind a launch")
-        ends = self.ends[stream]
+        ends = self.ends.get(whole_number(stream, "the stream", 0, 2**31 - 1), [])
         return Event(tuple(ends[-1:] if programmatic else ends), programmatic, self)
 
     def is_cut(self, node: int) -> bool:
