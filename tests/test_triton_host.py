@@ -152,3 +152,60 @@ assert not torch.cuda.is_available()
 """
     for first in ("import workbench.triton, triton", "import torch, workbench.triton", "import workbench.triton"):
         subprocess.run([sys.executable, "-c", f"{first}\n{text}"], check=True)
+
+
+GRID = {"B": 64, "EVEN": False}
+
+
+def compiled(x, n, tmp_path, kind):
+    """The kernel, made from text that Triton has written itself."""
+    path = tmp_path / f"kernel.{kind}"
+    path.write_text(small.increased.warmup(x, n, **GRID, grid=(1,)).asm[kind])
+    return triton.compile(str(path))
+
+
+def run_of_compiled(x, n, tmp_path):
+    kernel = small.increased.warmup(x, n, **GRID, grid=(1,))
+    kernel.run(2, 1, 1, 0, kernel.function, kernel.packed_metadata, None, None, None, x, n, *GRID.values())
+
+
+LAUNCHES = {
+    "run": lambda x, n, _: small.increased.run(x, n, **GRID, grid=(2,), warmup=False),
+    "warmup": lambda x, n, _: small.increased.warmup(x, n, **GRID, grid=(1,))[(2, 1, 1)](x, n, *GRID.values()),
+    "run of what was compiled": run_of_compiled,
+    "ttir": lambda x, n, tmp_path: compiled(x, n, tmp_path, "ttir")[(2, 1, 1)](x, n),
+    "ttgir": lambda x, n, tmp_path: compiled(x, n, tmp_path, "ttgir")[(2, 1, 1)](x, n),
+    "heuristics of a tuner": lambda x, n, _: small.increased_even[(2,)](x, n),
+    "a tuner of heuristics": lambda x, n, _: small.increased_tuned[lambda meta: (triton.cdiv(n, meta["B"]),)](x, n),
+}
+
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_however_it_is_launched_a_kernel_is_taken_over(launch, tmp_path):
+    for n, ok in ((100, True), (101, False)):
+        x = np.zeros(100, np.float32)
+        with emulate(raise_on_hazard=False) as run:
+            LAUNCHES[launch](x, n, tmp_path)
+        assert run.launches and run.ok is ok and x.tolist() == [1.0] * 100
+
+
+def test_operators_of_a_library_are_taken_over(torch):
+    """One that PyTorch may trace, and one that is made for CUDA alone."""
+
+    def triton_op(x):
+        out = x.clone()
+        torch.library.wrap_triton(small.increased)[(2,)](out, 100, **GRID)
+        return out
+
+    def custom_op(x):
+        small.increased[(2,)](x, 100, **GRID)
+
+    triton_op.__annotations__ = {"x": torch.Tensor, "return": torch.Tensor}
+    custom_op.__annotations__ = {"x": torch.Tensor, "return": None}
+    traced = torch.library.triton_op("workbench_tests::increased", triton_op, mutates_args={})
+    made = torch.library.custom_op("workbench_tests::increase", custom_op, mutates_args={"x"}, device_types="cuda")
+    x = torch.zeros(100)
+    with emulate() as run:
+        made(x)
+        assert traced(x).tolist() == [2.0] * 100
+    assert run.ok and len(run.launches) == 2 and x.tolist() == [1.0] * 100

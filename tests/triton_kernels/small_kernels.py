@@ -100,3 +100,20 @@ def added(x, out, BLOCK: tl.constexpr):
 def largest(x, out, BLOCK: tl.constexpr):
     part = tl.max(tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)))
     tl.atomic_max(out, part)
+
+
+def _increased(x, n, B: tl.constexpr, EVEN: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    inside = (at < n) | EVEN
+    tl.store(x + at, tl.load(x + at, mask=inside) + 1, mask=inside)
+
+
+increased = triton.jit(_increased)
+increased_even = triton.heuristics({"EVEN": lambda given: given["n"] % 64 == 0})(
+    triton.autotune([triton.Config({"B": 64}), triton.Config({"B": 64}, num_warps=2)], [], restore_value=["x"])(
+        increased
+    )
+)
+increased_tuned = triton.autotune([triton.Config({"B": size}) for size in (64, 128)], [], restore_value=["x"])(
+    triton.heuristics({"EVEN": lambda given: given["n"] % given["B"] == 0})(increased)
+)

@@ -30,7 +30,7 @@ from .kept import decoded
 from .target import Target, registers_of_cubin
 from .wording import in_python
 
-__all__ = ["Compiled", "LaunchFault", "Launched", "Mismatch", "run"]
+__all__ = ["Compiled", "LaunchFault", "Launched", "Mismatch", "parameter_name", "run"]
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _SWIZZLES = (0, 32, 64, 128)
@@ -232,6 +232,11 @@ def _scratch(memory: Memory, metadata: Any, kind: str, programs: int) -> Allocat
     return memory.allocate(size * programs, f"{kind} scratch memory", element_size=1)
 
 
+def parameter_name(key: str | int) -> str:
+    """Of a parameter in a signature, which has numbers where a kernel was made of IR."""
+    return key if isinstance(key, str) else f"arg{key}"
+
+
 def _parameters(compiled: Compiled, entry: Entry, arguments: Mapping[str, Any], memory: Memory) -> Iterator[Any]:
     """The values of the kernel's parameters in PTX, as ``emulator.execute`` takes them."""
     signature = compiled.kernel.src.signature
@@ -251,7 +256,8 @@ def _parameters(compiled: Compiled, entry: Entry, arguments: Mapping[str, Any], 
         else:
             yield _value(kind, value, name, next(parameters).size)
 
-    for name, kind in signature.items():
+    for key, kind in signature.items():
+        name = parameter_name(key)
         yield from flat(kind, arguments.get(name), name)
 
 

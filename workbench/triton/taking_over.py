@@ -16,6 +16,7 @@ from ..emulator import LaunchError, Memory
 from ..model.errors import WorkbenchError, WrongUsage
 from .arrays import Placement
 from .host import HostArray, mapped
+from .launching import parameter_name
 from .target import Driver, Target
 from .tuners import Launching, bench, benchmarked, launch_configurations
 
@@ -63,7 +64,8 @@ def taken_over(emulation: Launcher) -> Iterator[None]:
         return bench(emulation, self, args, config, options)
 
     def launch(kernel: Any, grid: Any, args: Sequence[Any]) -> None:
-        emulation.launch(kernel, _sequence(grid), dict(zip(kernel.src.signature, args, strict=False)))
+        names = map(parameter_name, kernel.src.signature)
+        emulation.launch(kernel, _sequence(grid), dict(zip(names, args, strict=False)))
 
     def of_compiled(self: Any, grid: Any) -> Callable[..., None]:
         return lambda *args, **_: launch(self, grid, args)

@@ -87,6 +87,9 @@ def cuda_emulated(target: Target, cuda: bool, follower: Follower | None) -> Iter
     class Mode(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             args, kwargs = tuple(map(_on_cpu, args)), {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
+            if cuda and _is_of_cuda_alone(func):
+                func = functools.partial(func.redispatch, torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA))
+                return func(*args, **kwargs)
             return func(*args, **kwargs) if follower is None else follower(func, args, kwargs)
 
     with ExitStack() as stack:
@@ -108,6 +111,15 @@ def _put_back(owner: Any, name: str, held: Any) -> None:
         delattr(owner, name)
     else:
         setattr(owner, name, held)
+
+
+def _is_of_cuda_alone(func: Any) -> bool:
+    """Whether it is an operator of a library that is made for CUDA, and for the CPU not."""
+    if func.namespace in ("aten", "prims", "prim"):
+        return False
+    registered = sys.modules["torch"]._C._dispatch_has_kernel_for_dispatch_key
+    others = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    return registered(func.name(), "CUDA") and not any(registered(func.name(), key) for key in others)
 
 
 def _on_cpu(value: Any) -> Any:
