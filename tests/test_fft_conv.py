@@ -16,8 +16,8 @@ from workbench.devices import open_device
 from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import Case
 from workbench.kernels.fft_conv import FFT_CONV, FftConvProblem, Filter
-from workbench.kernels.fft_conv.mma import rounds
 from workbench.kernels.fft_conv.problem import factors, period_of
+from workbench.kernels.fft_conv.stages import rounds
 from workbench.model.dtypes import BF16
 
 PROBLEMS = [

@@ -1,4 +1,4 @@
-"""Stages of the convolution on CUDA cores."""
+"""Stages of the convolution: on CUDA cores, by mma.sync, and by wgmma."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
+from ...model.machine import scaled
 from ...model.stage import every_problem
 from .operation import EDGE_CASES, FFT_CONV, counts
 from .problem import FftConvProblem, Filter, factors
@@ -182,3 +183,170 @@ def four_step(p: FftConvProblem, size: Mapping[str, int]) -> Plan:
     begins = range(0, p.pairs, count)
     launches = (step for begin in begins for step in _steps(p, size["LINES"], begin, min(count, p.pairs - begin)))
     return Plan(tuple(launches), {"between": Array((count, p.period, 2), FP32, output=True)})
+
+
+# ---------------------------------------------------------------------- by mma.sync: transforms as products of matrices
+
+
+MOST_IN_REGISTERS = 16384
+"""Places of a transform: rows of more than 128 do not fit into the registers of a warp."""
+
+
+UNEVEN = (
+    FftConvProblem(batch=14, length=256),
+    FftConvProblem(batch=3, length=8000, filter=Filter.DECAYING, causal=True),
+    FftConvProblem(batch=5, length=3000, causal=True),
+)
+"""More pairs than a block has at once, and factors that differ, with rows that are zero and one that is so in part."""
+
+
+def _fits_registers(p: FftConvProblem) -> str | None:
+    if p.period <= MOST_IN_REGISTERS:
+        return None
+    return f"rows of a transform over {p.period:,} places do not fit into registers, those of {MOST_IN_REGISTERS:,} do"
+
+
+def _factors_of_mma(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
+    first, second = factors(p.period)
+    return {"PERIOD": p.period, "FIRST": first, "SECOND": second}
+
+
+def pairs_of_block(p: FftConvProblem) -> int:
+    """Pairs of sequences that a block transforms at once: as many as have four warps, or eight, where one block fits on
+    a multiprocessor."""
+    first, second = factors(p.period)
+    return max(1, 16 * (8 if second > 64 else 4) // first)
+
+
+def rounds(p: FftConvProblem, size: Mapping[str, int]) -> int:
+    """How many pairs a block transforms one after the other: two, so that the second is loaded meanwhile, and more
+    where there are BLOCKS blocks all the same."""
+    groups = ceil_div(ceil_div(p.batch, 2), pairs_of_block(p))
+    return min(groups, max(2, groups * p.channels // scaled(size["BLOCKS"])))
+
+
+def _shared_bytes(p: FftConvProblem) -> int:
+    """Of complex numbers in bf16: the matrices, and two pairs of sequences, or more."""
+    first, second = factors(p.period)
+    matrices = first**2 + (second**2 if first != second else 0)
+    return 4 * (matrices + 2 * pairs_of_block(p) * p.period)
+
+
+def _blocks(p: FftConvProblem, size: Mapping[str, int]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Grid and block: a channel, and its pairs of sequences, `rounds` after one another; two lanes a row."""
+    first, pairs = factors(p.period)[0], pairs_of_block(p)
+    groups = ceil_div(ceil_div(p.batch, 2), pairs)
+    return (p.channels, ceil_div(groups, rounds(p, size)), 1), (2 * first * pairs, 1, 1)
+
+
+def _arguments(p: FftConvProblem, size: Mapping[str, int]) -> tuple[str | np.generic, ...]:
+    return ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended), np.int32(rounds(p, size)))
+
+
+@FFT_CONV.stage(
+    "tensor_core",
+    track="mma",
+    idea="transforms as products of matrices on tensor cores (mma.sync), with one exchange between warps",
+    parameters={"BLOCKS": 528, "RESIDENT_WARPS": 12},
+    sizes=_factors_of_mma,
+    supports=_fits_registers,
+    space={"BLOCKS": (132, 264, 528, 1056), "RESIDENT_WARPS": (8, 12, 16)},
+    edge_cases=(*EDGE_CASES, LONGEST, *UNEVEN),
+    architecture=80,
+)
+def tensor_core(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    blocks, arguments = _blocks(p, size), _arguments(p, size)
+    return Launch("fft_conv_tensor_core", *blocks, arguments, shared_bytes=_shared_bytes(p))
+
+
+def _real_shared_bytes(p: FftConvProblem) -> int:
+    """The same of real numbers, in the matrices."""
+    first, second = factors(p.period)
+    return 2 * (first**2 + second**2) + 8 * pairs_of_block(p) * p.period
+
+
+@FFT_CONV.stage(
+    "symmetric",
+    after=tensor_core,
+    idea="frequencies k and -k share their products: matrices of real numbers instead of complex ones",
+)
+def symmetric(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    shared = _real_shared_bytes(p)
+    return Launch("fft_conv_symmetric", *_blocks(p, size), _arguments(p, size), shared_bytes=shared)
+
+
+@FFT_CONV.stage(
+    "persistent",
+    after=symmetric,
+    idea="as many blocks as fit on the device; each makes the matrices once, and they share all pairs evenly",
+    parameters={"RESIDENT_WARPS": 12},
+    space={"RESIDENT_WARPS": (8, 12, 16)},
+    edge_cases=(*EDGE_CASES, *UNEVEN),
+)
+def persistent(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    pairs = pairs_of_block(p)
+    return Launch(
+        "fft_conv_persistent",
+        (p.channels * ceil_div(p.batch, 2 * pairs), 1, 1),
+        (2 * factors(p.period)[0] * pairs, 1, 1),
+        ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended)),
+        shared_bytes=_real_shared_bytes(p),
+        persistent=True,
+    )
+
+
+# ------------------------------------------------------ by wgmma, which reads matrices and sequences from shared memory
+
+
+BAND = PANEL = 64
+"""Rows of a warpgroup, and columns that are multiplied at once."""
+
+LEAST_PERIOD = 1024
+"""Places of a transform: 64 rows of 16."""
+
+
+def _fits_wgmma(p: FftConvProblem) -> str | None:
+    if LEAST_PERIOD <= p.period <= MOST_IN_REGISTERS:
+        return None
+    return f"transforms have {LEAST_PERIOD:,} to {MOST_IN_REGISTERS:,} places here, not {p.period:,}"
+
+
+def factors_of_bands(p: FftConvProblem) -> tuple[int, int]:
+    """Rows and columns of a sequence as a matrix: whole bands of rows, and of columns at most two panels."""
+    first = max(BAND, p.period // (2 * PANEL))
+    return first, p.period // first
+
+
+def _factors_of_wgmma(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
+    first, second = factors_of_bands(p)
+    return {"PERIOD": p.period, "FIRST": first, "SECOND": second}
+
+
+def width(p: FftConvProblem) -> int:
+    """Columns of all pairs of a block, side by side."""
+    return max(PANEL, factors_of_bands(p)[1])
+
+
+@FFT_CONV.stage(
+    "wgmma",
+    track="wgmma",
+    idea="wgmma reads matrices and sequences from shared memory; short sequences lie side by side",
+    parameters={"RESIDENT_WARPS": 12, "RIGHT_COLUMNS": 64},
+    sizes=_factors_of_wgmma,
+    supports=_fits_wgmma,
+    space={"RESIDENT_WARPS": (8, 12, 16), "RIGHT_COLUMNS": (32, 64)},
+    edge_cases=(*EDGE_CASES, LONGEST, *UNEVEN),
+    architecture=90,
+    specific=True,
+)
+def wgmma(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    first, second = factors_of_bands(p)
+    right = second * width(p) * (2 if second < PANEL else 1)  # and the transposed one
+    return Launch(
+        "fft_conv_wgmma",
+        (p.channels * ceil_div(p.batch, 2 * width(p) // second), 1, 1),
+        (2 * first, 1, 1),
+        ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended)),
+        shared_bytes=2 * (first**2 + right) + 8 * first * width(p),
+        persistent=True,
+    )
