@@ -11,14 +11,14 @@ from .. import reference
 from ..judge import bounds
 from ..model.arrays import Array, Arrays
 from ..model.calls import Call, Gradient
-from .rows import groups, ladder, norms
+from .rows import groups, ladder
 from .rows.baselines import beside, beside_liger
 from .rows.problem import HELD_BY_BLOCK, draw_rows
 from .shared import common_dtype, matrix, row, rows_of
 
 
 @dataclass(frozen=True)
-class LayerNormProblem(norms.NormProblem):
+class LayerNormProblem(ladder.NormProblem):
     """x, y: (rows, columns); w, b: (columns,)."""
 
     operations: ClassVar[int] = 7
@@ -47,7 +47,7 @@ class LayerNormProblem(norms.NormProblem):
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         x, w, b = (inputs[name].astype(np.float64) for name in ("x", "w", "b"))
-        wrong = norms.common_controls(expected["y"])
+        wrong = ladder.common_controls(expected["y"])
         wrong["weights forgotten"] = reference.layer_norm(x, np.ones(self.columns), b, self.eps32)
         wrong["bias forgotten"] = reference.layer_norm(x, w, np.zeros(self.columns), self.eps32)
         variance = x.var(axis=1, keepdims=True)
@@ -75,7 +75,7 @@ def fastest(p: LayerNormProblem) -> tuple[str, ...]:
     `prefetch` takes 109, but for 4096x32768, 153 and 170 (bf16, H200)."""
     held = p.rows >= groups.MANY and p.in_type.itemsize == 2 and 2**14 < p.columns < 2**15
     fetched = held or ladder.worth_fetching(p)
-    return (*(("prefetch",) if fetched else ()), *norms.fastest_of_more(p))
+    return (*(("prefetch",) if fetched else ()), *ladder.fastest_of_larger_norms(p))
 
 
 LAYER_NORM = ladder.row_operation(
@@ -83,7 +83,7 @@ LAYER_NORM = ladder.row_operation(
     "layer_norm",
     "rows of mean 0 and variance 1, times weights, plus a bias",
     fastest,
-    eps=norms.EPSILONS,
+    eps=ladder.EPSILONS,
 )
 
 ladder.declare_first(LAYER_NORM, "x", "w", "b", "y")

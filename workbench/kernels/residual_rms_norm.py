@@ -11,14 +11,14 @@ from .. import reference
 from ..judge import bounds
 from ..model.arrays import Array, Arrays
 from ..model.calls import Call
-from .rows import ladder, norms
+from .rows import ladder
 from .rows.baselines import beside, beside_liger
 from .rows.problem import HELD_BY_BLOCK
 from .shared import common_dtype, matrix, row, rows_of
 
 
 @dataclass(frozen=True)
-class ResidualRmsNormProblem(norms.NormProblem):
+class ResidualRmsNormProblem(ladder.NormProblem):
     """x, residual, s, y: (rows, columns), w: (columns,). s is of the type of x; y is the norm of s as it is stored."""
 
     operations: ClassVar[int] = 5
@@ -59,8 +59,8 @@ class ResidualRmsNormProblem(norms.NormProblem):
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         s, y = expected["s"], expected["y"]
-        wrong = {name: {"s": s, "y": value} for name, value in norms.common_controls(y).items()}
-        wrong |= {f"{name}, of the sums": {"s": value, "y": y} for name, value in norms.common_controls(s).items()}
+        wrong = {name: {"s": s, "y": value} for name, value in ladder.common_controls(y).items()}
+        wrong |= {f"{name}, of the sums": {"s": value, "y": y} for name, value in ladder.common_controls(s).items()}
         wrong["weights forgotten"] = {"s": s, "y": reference.rms_norm(s, np.ones(self.columns), self.eps32)}
         wrong["residual forgotten"] = {"s": inputs["x"].astype(np.float64), "y": y}
         wrong["norm of x"] = {"s": s, "y": reference.rms_norm(inputs["x"], inputs["w"], self.eps32)}
@@ -74,9 +74,9 @@ RESIDUAL_RMS_NORM = ladder.row_operation(
     ResidualRmsNormProblem,
     "residual_rms_norm",
     "sum of two matrices, and its rows over their root mean square, times weights",
-    norms.fastest_of_more,
+    ladder.fastest_of_larger_norms,
     work=(15_000, 4_000_000),
-    eps=norms.EPSILONS,
+    eps=ladder.EPSILONS,
 )
 
 ladder.declare_first(RESIDUAL_RMS_NORM, "x", "residual", "w", "s", "y")

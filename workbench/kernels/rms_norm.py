@@ -11,14 +11,14 @@ from .. import reference
 from ..judge import bounds
 from ..model.arrays import Array, Arrays
 from ..model.calls import Call, Gradient
-from .rows import ladder, norms
+from .rows import ladder
 from .rows.baselines import beside, beside_liger
 from .rows.problem import HELD_BY_CLUSTER
 from .shared import common_dtype, matrix, row, rows_of
 
 
 @dataclass(frozen=True)
-class RmsNormProblem(norms.NormProblem):
+class RmsNormProblem(ladder.NormProblem):
     """x, y: (rows, columns), w: (columns,)."""
 
     operations: ClassVar[int] = 4
@@ -44,7 +44,7 @@ class RmsNormProblem(norms.NormProblem):
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         x, y = inputs["x"].astype(np.float64), expected["y"]
-        wrong = norms.common_controls(y)
+        wrong = ladder.common_controls(y)
         wrong["weights forgotten"] = reference.rms_norm(x, np.ones(self.columns), self.eps32)
         power = np.mean(x * x, axis=1)
         if (power < 4 * self.eps32).any():
@@ -54,7 +54,11 @@ class RmsNormProblem(norms.NormProblem):
 
 
 RMS_NORM = ladder.row_operation(
-    RmsNormProblem, "rms_norm", "rows over their root mean square, times weights", norms.fastest, eps=norms.EPSILONS
+    RmsNormProblem,
+    "rms_norm",
+    "rows over their root mean square, times weights",
+    ladder.fastest_of_norms,
+    eps=ladder.EPSILONS,
 )
 
 ladder.declare_first(RMS_NORM, "x", "w", "y")

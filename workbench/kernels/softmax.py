@@ -14,7 +14,7 @@ from ..model.arrays import Arrays, Distribution
 from ..model.calls import Call, Gradient
 from ..model.launch import Launch, ceil_div
 from ..model.problem import Invariant, Tier
-from .rows import groups, ladder, norms
+from .rows import groups, ladder
 from .rows.baselines import beside, beside_liger
 from .rows.problem import FLOATS, HELD_BY_CLUSTER, VALUES, RowProblem
 from .shared import common_dtype, matrix, rows_of
@@ -104,7 +104,7 @@ def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
     many and long; few long ones, and others, are held by clusters, or else split."""
     fetched = ladder.worth_fetching(p) and p.columns <= MOST_FETCHED[p.in_type.itemsize]
     short = ("packed",) if not groups.defines(p)["EVEN"] else ()
-    return (*short, *(("prefetch",) if fetched else ()), *norms.held(p), "split_rows", "vectorized")
+    return (*short, *(("prefetch",) if fetched else ()), *ladder.held_first(p), "split_rows", "vectorized")
 
 
 SOFTMAX = ladder.row_operation(SoftmaxProblem, "softmax", "softmax of the rows of a matrix", fastest)

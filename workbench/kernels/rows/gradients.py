@@ -15,7 +15,7 @@ from ...model.machine import H200, machine, scaled
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.stage import every_problem
-from . import groups, ladder, norms
+from . import groups, ladder
 from .problem import SUITE, RowProblem, draw_rows
 
 HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
@@ -106,7 +106,7 @@ SECTOR = 32
 
 
 @dataclass(frozen=True)
-class NormGradientProblem(norms.NormProblem):
+class NormGradientProblem(ladder.NormProblem):
     """x, dy, dx: (rows, columns), x and dy with `pad_x` elements between their rows, dx with `pad_y`; w, dw and, where
     there is one, db: (columns,). Gradients are of type `out`."""
 
@@ -135,7 +135,7 @@ class NormGradientProblem(norms.NormProblem):
     def controls(self, expected: Arrays) -> dict[str, Arrays]:
         """Answers that are wrong for every gradient of a norm."""
         zeros = {name: np.zeros_like(value) for name, value in expected.items()}
-        wrong = {name: expected | {"dx": value} for name, value in norms.common_controls(expected["dx"]).items()}
+        wrong = {name: expected | {"dx": value} for name, value in ladder.common_controls(expected["dx"]).items()}
         for name in self.gradients:
             wrong[f"{name} forgotten"] = expected | {name: zeros[name]}
             wrong[f"{name} shifted"] = expected | {name: np.roll(expected[name], 1)}
@@ -157,7 +157,7 @@ def operation(problem: type[G], name: str, summary: str, states: int, state: int
     """The operation, with its ladder. Of each row `states` numbers say how it was normalised, and of a part of one
     `state` numbers what it adds to its row."""
     operation = ladder.row_operation(
-        problem, name, summary, fastest, suite=ladder.timed(SUITE[:4]), work=(12_000, 2_000_000), eps=norms.EPSILONS
+        problem, name, summary, fastest, suite=ladder.timed(SUITE[:4]), work=(12_000, 2_000_000), eps=ladder.EPSILONS
     )
     _declare_separate(operation, states)
     _declare_fused(operation)
