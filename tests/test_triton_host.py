@@ -14,6 +14,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed: pip inst
 KERNELS = Path(__file__).parent / "triton_kernels"
 sys.path.insert(0, str(KERNELS))
 
+import reported_kernels as reported  # noqa: E402
 import small_kernels as small  # noqa: E402
 
 from workbench.emulator import FindingKind, KernelFault  # noqa: E402
@@ -209,3 +210,14 @@ def test_operators_of_a_library_are_taken_over(torch):
         made(x)
         assert traced(x).tolist() == [2.0] * 100
     assert run.ok and len(run.launches) == 2 and x.tolist() == [1.0] * 100
+
+
+@pytest.mark.parametrize("report", reported.REPORTS)
+def test_faults_that_people_have_reported_are_named_and_their_remedies_are_clean(report):
+    for fixed in (False, True):
+        with emulate(empty="unwritten", raise_on_hazard=False) as run:
+            reported.REPORTS[report](fixed)
+        errors = [finding for finding in run.findings if finding.severity == "error"]
+        assert run.launches and run.ok is fixed, str(run)
+        assert all("# here" in finding.source_line for finding in errors[:1]), str(run)
+        assert len(errors) >= 1 or fixed
