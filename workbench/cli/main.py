@@ -41,6 +41,7 @@ SECTIONS = {
     },
     "Use kernels elsewhere": {
         "export": ("export", "Write an operation as a Python package."),
+        "mcp": ("mcp", "Serve these tools to a programming agent."),
     },
     "Look around": {
         "list": ("setup", "List operations and their stages."),
