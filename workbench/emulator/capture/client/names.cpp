@@ -129,6 +129,8 @@ refused cuCtx, WaitEvent
 refused cuDevice, GetDevResource, GetExecAffinitySupport, GetGraphMemAttribute, GetHostAtomicCapabilities, GetLuid
 refused cuDevice, GetNvSciSyncAttributes, GetP2PAtomicCapabilities, GetProperties, GetTexture1DLinearMaxWidth
 refused cuDevice, GraphMemTrim, RegisterAsyncNotification, SetGraphMemAttribute, UnregisterAsyncNotification
+refused cuEGLStream, ConsumerAcquireFrame, ConsumerConnect, ConsumerDisconnect, ConsumerReleaseFrame
+refused cuEGLStream, ProducerConnect, ProducerDisconnect, ProducerPresentFrame, ProducerReturnFrame
 refused cuGraph, AddBatchMemOpNode, AddDependencies_v2, AddEventRecordNode, AddEventWaitNode
 refused cuGraph, AddExternalSemaphoresSignalNode, AddExternalSemaphoresWaitNode, AddMemAllocNode, AddMemFreeNode
 refused cuGraph, AddNode_v2, BatchMemOpNodeGetParams, BatchMemOpNodeSetParams, ChildGraphNodeGetGraph
@@ -144,7 +146,7 @@ refused cuGraph, ReleaseUserObject, RemoveDependencies_v2, RetainUserObject
 refused cuGraphExec, BatchMemOpNodeSetParams, ChildGraphNodeSetParams, EventRecordNodeSetEvent, EventWaitNodeSetEvent
 refused cuGraphExec, ExternalSemaphoresSignalNodeSetParams, ExternalSemaphoresWaitNodeSetParams, GetFlags
 refused cuGraphExec, MemcpyNodeSetParams, NodeSetParams
-refused cuGraphics, MapResources, ResourceGetMappedMipmappedArray, ResourceGetMappedPointer_v2, ResourceSetMapFlags_v2
+refused cuGraphics, ResourceGetMappedEglFrame, MapResources, ResourceGetMappedMipmappedArray, ResourceGetMappedPointer_v2, ResourceSetMapFlags_v2
 refused cuGraphics, SubResourceGetMappedArray, UnmapResources, UnregisterResource
 refused cuMem, AddressFree, AddressReserve, BatchDecompressAsync, Create, DiscardAndPrefetchBatchAsync
 refused cuMem, DiscardBatchAsync, ExportToShareableHandle, GetAccess, GetAllocationGranularity
