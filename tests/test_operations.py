@@ -13,6 +13,7 @@ from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
+from workbench.judge import bounds
 from workbench.judge.case import compare
 from workbench.kernels import matvec
 from workbench.kernels.gemm import GemmProblem
@@ -168,6 +169,19 @@ def test_fp32_accumulation_is_well_inside_the_bound_and_fp16_far_outside():
 
     assert worst(exact) < 0.5
     assert worst(half) > 5
+
+
+def test_a_sum_of_squares_may_be_cut_off_as_tensor_cores_do_and_no_more():
+    """After every eight products the sum is rounded towards zero, as on an H200, where 0.097 units a term were lost."""
+    squares = np.random.default_rng(7).standard_normal(13696).astype(np.float16).astype(np.float64) ** 2
+    total, found = squares.sum(), np.float32(0)
+    for products in squares.reshape(-1, 8):
+        exact = float(found) + float(products.sum())
+        found = np.float32(exact)
+        found = np.nextafter(found, np.float32(0)) if float(found) > exact else found
+    allowed = bounds.dot_products(np.array([total]), np.array([total]), squares.size, FP32)[0]
+    plain = bounds.ACCUMULATION * FP32.unit_roundoff * np.sqrt(squares.size) * total
+    assert plain < abs(float(found) - total) <= allowed < 1e-3 * total
 
 
 def test_not_a_number_is_never_right():

@@ -14,6 +14,15 @@ ACCUMULATION = 4.0
 """Constant of the statistical accumulation bound; correct fp32 accumulation stays below 1."""
 
 
+TRUNCATION = 0.125
+"""What a term adds, in unit roundoffs of the sum: tensor cores cut off up to two of them after every eight products,
+and the sum that is cut off is half as large as the last one in the mean.
+
+Source: measured on an H200. Sums of 2,431 and of 13,695 squares of fp16 by mma.m16n8k16 were 0.094 and 0.097 of a unit
+roundoff a term too small.
+"""
+
+
 def dot_products(
     reference: Array, magnitude: Array, terms: int | Array, out: DType, accumulator: DType = FP32
 ) -> Array:
@@ -21,10 +30,12 @@ def dot_products(
 
     `reference` and `magnitude` (the same sums over absolute values) are float64 of one shape; so is the result.
     The sqrt(K) growth is the probabilistic one of Higham and Mary, A New Approach to Probabilistic Rounding Error
-    Analysis (2019): zero-mean inputs make rounding errors a random walk. A product that is subnormal is off by half of
-    the smallest number more; sums of subnormal numbers are exact.
+    Analysis (2019): zero-mean inputs make rounding errors a random walk. Tensor cores cut sums off, which is a walk in
+    one direction where products have one sign: see `TRUNCATION`. A product that is subnormal is off by half of the
+    smallest number more; sums of subnormal numbers are exact.
     """
-    error = ACCUMULATION * accumulator.unit_roundoff * np.sqrt(terms) * magnitude
+    error = ACCUMULATION * np.sqrt(terms) * magnitude + TRUNCATION * terms * np.abs(reference)
+    error *= accumulator.unit_roundoff
     return _rounded(reference, error + terms * (accumulator.smallest / 2), out)
 
 
