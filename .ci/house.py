@@ -23,7 +23,7 @@ FUNCTION, FILE = 60, 600
 
 BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 68_400),
-    "Python of tests/": (("tests",), (".py",), 59_500),
+    "Python of tests/": (("tests",), (".py",), 60_000),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_300),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_500),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 25_900),

@@ -45,6 +45,15 @@ def test_programs_without_a_lock_race_for_a_scalar():
     assert run.findings[0].kind == FindingKind.RACE
 
 
+def test_programs_that_store_the_same_value_to_one_element_are_strict():
+    for kernel, code in ((replicas.stored_by_all, "race_same_value"), (replicas.stored_by_each, "race")):
+        for strict in (False, True):
+            with emulate(strict=strict, raise_on_hazard=False) as run:
+                kernel[(3,)](np.zeros(64, np.int32))
+            assert {finding.code for finding in run.findings} == {code}
+            assert run.ok is (code == "race_same_value" and not strict)
+
+
 @pytest.mark.parametrize("block", [(64, 64, 64), (128, 32, 64), (128, 128, 32)])
 def test_accumulators_of_halves_are_read_behind_the_wait(block):
     m, n, k = block

@@ -92,6 +92,16 @@ def read_again(x, out, BLOCK: tl.constexpr = 64):
     tl.store(x + tl.arange(0, BLOCK), tl.load(out) + tl.arange(0, BLOCK))  # here
 
 
+@triton.jit
+def stored_by_all(out, BLOCK: tl.constexpr = 64):
+    tl.store(out + tl.arange(0, BLOCK), tl.arange(0, BLOCK))
+
+
+@triton.jit
+def stored_by_each(out, BLOCK: tl.constexpr = 64):
+    tl.store(out + tl.arange(0, BLOCK), tl.arange(0, BLOCK) + tl.program_id(0))
+
+
 def _rows(programs: int) -> list[int]:
     return [0, 1, *(programs * (5 + at) for at in range(64))]
 
