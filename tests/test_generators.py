@@ -85,3 +85,22 @@ def test_kernels_of_gluon(name):
         np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
     else:
         assert run.findings[0].kind == kernels.FAULTS[kernel] and run.findings[0].source_line.endswith("# here")
+
+
+@pytest.mark.parametrize("name", ["add", "activated", "softmax", "row_sums", "normalised", "product", "overwritten"])
+def test_kernels_of_helion(name):
+    """It compiles for PyTorch's GPU, which the emulation stands in for."""
+    pytest.importorskip("helion", reason="helion is not installed: pip install helion")
+    from workbench.triton import emulate
+
+    with emulate(raise_on_hazard=False) as run:
+        import helion_kernels as kernels
+        import torch
+
+        kernel = getattr(kernels, name)
+        x, y = torch.randn(2, 64, 48, device="cuda")
+        found = kernel(x, y)
+        if kernel in kernels.KERNELS:
+            torch.testing.assert_close(found, kernels.KERNELS[kernel](x, y), rtol=2e-2, atol=2e-2)  # products are tf32
+    assert run.launches and run.ok is (kernel in kernels.KERNELS), str(run)
+    assert run.ok or run.findings[0].kind == kernels.FAULTS[kernel]

@@ -174,6 +174,7 @@ def _of_cuda(torch: Any, target: Target) -> list[tuple[Any, str, Any]]:
         "get_device_capability": divmod(target.capability, 10),
         "get_device_name": limits.name,
         "get_device_properties": _properties(target),
+        "_get_device_properties": _properties(target),
         "mem_get_info": (_MEMORY, _MEMORY),
         "is_bf16_supported": target.capability >= 80,
         "is_tf32_supported": target.capability >= 80,
