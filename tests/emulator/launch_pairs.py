@@ -349,6 +349,21 @@ __global__ void reset(unsigned* c, float* z) {{
         launched("count c", "reset c z"),
     ),
     Pair(
+        "a counter is reset too early by an atomic",
+        f"""__global__ void count(unsigned* c) {{ {TRIGGER} atomicAdd(c, 1); }}  // THERE
+__global__ void reset(unsigned* c, float* z) {{
+    {SETUP}
+#ifdef FIXED
+    {SYNC}
+#endif
+    if (i == 0) atomicExch(c, 0);  // HERE
+    {SYNC}
+    z[i] = i;
+}}""",
+        "move cudaGridDependencySynchronize() from",
+        launched("count c", "reset c z"),
+    ),
+    Pair(
         "a workspace is cleared too early",
         f"""__global__ void combine(const float* x, float* y) {{ {SETUP} {TRIGGER} y[i] = x[N - 1 - i]; }}  // THERE
 __global__ void split(float* x) {{

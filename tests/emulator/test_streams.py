@@ -201,3 +201,27 @@ extern "C" __global__ void by_grid(const float* y, float* z) {
                 report = session.launch(kernel, 4, 32, [y, Output(z)], stream=1, programmatic=True, seed=seed)
                 assert [finding.code for finding in report.findings] == codes
                 assert codes or (z == 1).all()
+
+
+def test_kernels_that_add_to_one_counter_or_hand_a_flag_over_do_not_race() -> None:
+    source = """
+extern "C" __global__ void first(unsigned* c, unsigned* flag, float* y) {
+    cudaTriggerProgrammaticLaunchCompletion();
+    atomicAdd(c, 1);
+    y[threadIdx.x] = 1;
+    __syncthreads();
+    if (threadIdx.x == 0) { __threadfence(); atomicExch(flag, 1); }
+}
+extern "C" __global__ void second(unsigned* c, volatile unsigned* flag, float* y) {
+    atomicAdd(c, 1);
+    if (threadIdx.x == 0) { while (*flag == 0); __threadfence(); atomicExch((unsigned*)flag, 0); }
+    __syncthreads();
+    y[threadIdx.x] += 1;
+}
+"""
+    for seed in range(3):
+        y, c, flag = np.zeros(32, np.float32), np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+        session = Session(load(source))
+        session.launch("first", 1, 32, [c, flag, y], stream=1, seed=seed)
+        report = session.launch("second", 1, 32, [c, flag, y], stream=1, programmatic=True, seed=seed)
+        assert report.ok and c[0] == 64 and flag[0] == 0 and (y == 2).all(), str(report)

@@ -77,7 +77,7 @@ std::shared_ptr<const Code> prepare(const Program& program) {
   find_single_tries(*code);
   find_granules(program, *code);
   find_guesses(program, *code);
-  find_record_flags(*code);
+  find_record_flags(program, *code);
   track_registers(program, *code);
   return code;
 }

@@ -44,6 +44,13 @@ const LaunchState& LaunchSeries::of_cluster(uint32_t cluster) const {
   return *(behind - 1);
 }
 
+bool LaunchSeries::follows(size_t launch, size_t earlier) const {
+  const auto& after = launches[launch].after;
+  return std::any_of(after.begin(), after.end(), [&](const Predecessor& before) {
+    return before.launch == earlier || (before.launch > earlier && follows(before.launch, earlier));
+  });
+}
+
 bool LaunchSeries::may_begin(const LaunchState& launch) const {
   return std::all_of(launch.after.begin(), launch.after.end(), [&](const Predecessor& before) {
     const LaunchState& state = launches[before.launch];

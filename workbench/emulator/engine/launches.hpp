@@ -39,6 +39,7 @@ struct LaunchSeries : Series {
   std::vector<Allocation> allocations;  // those that the shadows in `races` are of
 
   const LaunchState& of_cluster(uint32_t cluster) const;
+  bool follows(size_t launch, size_t earlier) const;  // by edges of any kind
   bool may_begin(const LaunchState& launch) const;
 };
 

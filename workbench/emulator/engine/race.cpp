@@ -602,8 +602,8 @@ class Touch {
   // Whether the lane comes after a read, its own or another's, of what an update has left.
   bool observed(const Record& other, uint64_t cell, uint32_t lane) {
     if (table_.observed.empty() || !(other.flags & kStrong) || !(other.flags & kWrite) ||
-        (flags_ & kStrong) || own_.as_issued || table_.records[record_].agent != own_.agent ||
-        !of_warp(other))
+        ((flags_ & kStrong) && !resets_early(other)) || own_.as_issued ||
+        table_.records[record_].agent != own_.agent || !of_warp(other))
       return false;
     const auto found = table_.observed.find(place(cell));
     if (found == table_.observed.end() || found->second.broken) return false;
@@ -616,9 +616,21 @@ class Touch {
     return only_here_;
   }
 
+  // Whether the later launch of two that follow one another stores what the other updates: a counter of that.
+  bool resets_early(const Record& other) const {
+    if (!((other.flags | flags_) & kReset) || !(other.flags & flags_ & kWrite) ||
+        !of_other_launch(own_, other))
+      return false;
+    const LaunchSeries& series = *own_.series;
+    const size_t own = warp_.machine->number,
+                 theirs = static_cast<size_t>(&series.of_cluster(other.cluster) - series.launches.data());
+    return ((own > theirs ? flags_ : other.flags) & kReset) &&
+           series.follows(std::max(own, theirs), std::min(own, theirs));
+  }
+
   // Whether both are strong, and the scope of each includes the other's thread.
   bool morally_strong(const Record& other) const {
-    if (!(other.flags & flags_ & kStrong)) return false;
+    if (!(other.flags & flags_ & kStrong) || resets_early(other)) return false;
     const uint16_t scopes = (other.flags | flags_) & kNarrowScope;
     if (!scopes) return true;
     if (other.cluster != own_.cluster) return false;
@@ -667,7 +679,7 @@ class Touch {
   bool replaces(uint32_t entry, uint32_t mine) const {
     const Record& old = table_.records[entry >> 6];
     if (((old.flags & kWrite) && !(flags_ & kWrite)) || conflicting(old.flags) > conflicting(flags_) ||
-        (old.flags & ~flags_ & kNonCoherent))
+        (old.flags & ~flags_ & (kNonCoherent | kReset)))
       return false;
     if (old.cluster == own_.cluster && old.agent == own_.agent) {
       if (!kShared || (entry & 63) > kManyLanes || old.clock <= own_.joined) return true;
@@ -896,7 +908,7 @@ uint16_t flags_of(const Instruction& instruction, bool guess, Access access) {
     return static_cast<uint16_t>(kWrite | kStrong | narrow | (swap ? kCompareSwap : 0));
   }
   const int ordered = instruction.flags & kOrderMask ? kStrong | narrow : 0;
-  if (access == Access::write) return static_cast<uint16_t>(ordered | kWrite);
+  if (access == Access::write) return static_cast<uint16_t>(ordered | kWrite | (ordered ? kReset : 0));
   const int cached = instruction.flags & kReadOnlyCache ? kNonCoherent : 0;
   return static_cast<uint16_t>(ordered | cached | (guess ? kGuess : 0));
 }
@@ -1038,12 +1050,16 @@ void find_guesses(const Program& program, Code& code) {
     code.guesses[row] = name_of(row).rfind("ld", 0) == 0 && results_compared(code.instructions[row]);
 }
 
-void find_record_flags(Code& code) {
+void find_record_flags(const Program& program, Code& code) {
   code.record_flags.resize(code.instructions.size());
-  for (size_t row = 0; row < code.instructions.size(); ++row)
+  for (size_t row = 0; row < code.instructions.size(); ++row) {
     for (const Access access : {Access::read, Access::write, Access::atomic})
       code.record_flags[row][static_cast<size_t>(access)] =
           flags_of(code.instructions[row], code.guesses[row], access);
+    const std::string& name = operation_table()[static_cast<size_t>(program.rows[row].operation)].name;
+    if (name.find(".exch") != std::string::npos && !(code.instructions[row].flags & kObserves))
+      code.record_flags[row][static_cast<size_t>(Access::atomic)] |= kReset;
+  }
 }
 
 void find_granules(const Program& program, Code& code) {

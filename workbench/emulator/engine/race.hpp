@@ -65,6 +65,7 @@ enum RecordFlag : uint16_t {
   kBlockScope = 16,    // strong towards its own block only
   kClusterScope = 32,  // towards its cluster
   kNonCoherent = 64,   // a load that need not see any store of the launch
+  kReset = 128,        // a strong store of what nobody has looked at: no update goes with it in any order
 };
 constexpr uint16_t kNarrowScope = kBlockScope | kClusterScope;
 
@@ -226,7 +227,7 @@ inline Shadow global_shadow(const MachineRaces& races, const Allocation& allocat
 
 void find_granules(const Program& program, Code& code);
 void find_guesses(const Program& program, Code& code);
-void find_record_flags(Code& code);
+void find_record_flags(const Program& program, Code& code);
 void start_races(Machine& machine);
 void start_races(Cluster& cluster, int64_t index);
 
