@@ -22,9 +22,9 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 68_400),
-    "Python of tests/": (("tests",), (".py",), 60_000),
-    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_300),
+    "Python of workbench/": ((PACKAGE,), (".py",), 68_900),
+    "Python of tests/": (("tests",), (".py",), 60_300),
+    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_310),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_500),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 25_900),
 }

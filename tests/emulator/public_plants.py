@@ -479,7 +479,7 @@ PLANTS = [
         EARLY,
         ("// count", "// clear", "// place", "// advance"),
     ),
-    Plant("turns", "a turn that never ends", '"r"(ticket + 1)', '"r"(ticket)', HUNG, ("// poll",)),
+    Plant("turns", "a turn that never ends", '"r"(ticket + 1)', '"r"(ticket)', HUNG, ("// poll", "do asm volatile")),
     Plant("turns", "no release", "st.release.gpu", "st.relaxed.gpu", (Kind.RACE,), ("// add",), "sums"),
     Plant(
         "turns",

@@ -14,6 +14,7 @@ SECTIONS = {
     "Begin": {
         "demo": ("demo", "Name a planted fault in ten seconds, with no file of yours."),
         "emulate": ("emulate", "Execute any .cu or .ptx file on the CPU, and name its hazards."),
+        "check": ("check", "Read the launches of a PyTorch extension; propose commands."),
         "capture": ("capture", "Run a program that was built for CUDA without a GPU."),
     },
     "Develop a kernel": {

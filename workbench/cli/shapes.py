@@ -325,6 +325,21 @@ class CapturedProgram:
 
 
 @dataclass
+class ProposedLaunch:
+    """A launch that `check` has read: a command to emulate it, and the questions that the file does not answer."""
+
+    command: str
+    questions: list[str]
+
+
+@dataclass
+class Checked:
+    """The result of `check`: the launches of the file, in their order."""
+
+    launches: list[ProposedLaunch]
+
+
+@dataclass
 class Demonstrated:
     """The result of `demo`: the launch of the kernel with the planted fault, that of the mended one, and whether the
     sums of the latter are right."""
@@ -373,6 +388,7 @@ RESULTS: dict[str, Any] = {
     "diff": Difference,
     "doctor": Diagnosed,
     "demo": Demonstrated,
+    "check": Checked,
     "emulate": Emulated | EmulatedTriton,
     "experiment": Experiments,
     "export": Written,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from . import ptx
 from .architectures import DEFAULT, missing
+from .indices import index_flags
 from .operations import (
     Letter,
     edit_steps,
@@ -119,10 +120,12 @@ class _Decoder:
     wide: dict[int, tuple[ptx.Register, ptx.Register]] = field(default_factory=dict)
     unused: dict[int, int] = field(default_factory=dict)  # of loads
     observing: frozenset[int] = frozenset()  # atomics and strong loads, by index
+    indices: dict[int, int] = field(default_factory=dict)  # flags of arithmetic that makes addresses
 
     def decode(self) -> DecodedEntry:
         self.unused = thread_bits(self.function.instructions)
         self.observing = observing(self.function.instructions)
+        self.indices = index_flags(self.function.instructions)
         self.table.registers = list(self.function.registers)
         for instruction in self.function.instructions:
             self.table.row_of.append(len(self.table.rows))
@@ -141,6 +144,7 @@ class _Decoder:
         base = instruction.parts[0]
         if not flags & _ORDER_MASK:
             flags |= self.unused.get(instruction.index, 0) << _UNUSED_SHIFT
+        flags |= self.indices.get(instruction.index, 0)
         if instruction.index in self.observing and (base == "atom" or flags & _ORDER_MASK):
             flags |= _OBSERVES
         if base == "mov" and instruction.parts[-1] == "b128" and len(operands) == 4:

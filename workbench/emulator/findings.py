@@ -15,6 +15,7 @@ class FindingKind(StrEnum):
 
     OUT_OF_BOUNDS = "out_of_bounds"
     MISALIGNED = "misaligned"
+    INDEX_OVERFLOW = "index_overflow"
     UNINITIALISED = "uninitialised"
     READ_ONLY = "read_only"
     IN_FLIGHT = "in_flight"

@@ -82,6 +82,10 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
         "An access of several bytes has an address that is not a multiple of their number.",
         "Align the array and its rows, or check the alignment before the wide path; a stage declares its `alignment`.",
     ),
+    Verdict.INDEX_OVERFLOW: (
+        "32-bit arithmetic that an address is made of has a result that 32 bits do not hold.",
+        "Compute the index in 64 bits: convert one operand to `long long` or `size_t` before the product.",
+    ),
     Verdict.UNINITIALISED: (
         "A kernel uses a value that nothing has set: a register, or memory that was never written.",
         "Set the register on every path. Store to every element that is read, with a barrier or a wait before the "

@@ -116,6 +116,7 @@ const std::vector<std::string>& fault_names() {
                                                  "tensor_group",
                                                  "tensor_pair",
                                                  "tensor_descriptor",
+                                                 "index_overflow",
                                                  "race_optimised_away",
                                                  "barrier_optimised_away"};
   return names;

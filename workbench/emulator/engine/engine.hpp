@@ -97,6 +97,9 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   kUnusedShift = 8,  // of a load: bits of %tid.x, one of which is set where its value is used for nothing
   kUnusedMask = 0x3ff << kUnusedShift,
   kObserves = 1 << 18,  // an atomic or strong load whose result is used
+  // Of 32-bit arithmetic whose result reaches an address, widened as a signed or as an unsigned number.
+  kSignedIndex = 1 << 19,
+  kUnsignedIndex = 1 << 20,
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]
@@ -344,6 +347,7 @@ enum class FaultKind : int32_t {
   tensor_group,          // info: the cta_group; other_pc: where another one was used
   tensor_pair,           // info: PairProblem
   tensor_descriptor,     // address: the descriptor; info: TensorDescriptorProblem; detail: the value
+  index_overflow,        // an address comes from 32-bit arithmetic (other_pc) whose result did not fit
   // Of the source only, which Python asks for by a program that is not optimised:
   race_optimised_away,
   barrier_optimised_away,

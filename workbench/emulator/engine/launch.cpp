@@ -51,7 +51,8 @@ std::shared_ptr<const Code> prepare(const Program& program) {
     const Row& row = program.rows[k];
     const Operation& operation = table[static_cast<size_t>(row.operation)];
     Instruction& instruction = code->instructions[k];
-    instruction.function = operation.function;
+    const Function watching = watched(operation, row.flags);
+    instruction.function = watching ? watching : operation.function;
     instruction.control = operation.control;
     instruction.operands = program.operands.data() + row.first_operand;
     instruction.access = code->access.data() + first[k];

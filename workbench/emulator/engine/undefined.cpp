@@ -41,7 +41,8 @@ void update_tracking(Warp& warp) { warp.tracking = warp.undefined->cells > 0 || 
 uint32_t new_origin(const Warp& warp, const Origin& origin) {
   ClusterUndefined& all = of_cluster(warp);
   const uint64_t key = (origin.address + origin.rank) * 0x9e3779b97f4a7c15u ^
-                       static_cast<uint64_t>(origin.pc) << 8 ^ static_cast<uint64_t>(origin.space);
+                       static_cast<uint64_t>(origin.pc) << 8 ^ static_cast<uint64_t>(origin.space) ^
+                       static_cast<uint64_t>(origin.overflow) << 7;
   const auto [place, added] = all.known.try_emplace(key, 0);
   if (!added) return place->second;
   if (all.origins.size() < kMostOrigins) all.origins.push_back(origin);
@@ -144,13 +145,17 @@ uint32_t origin_of(const Warp& warp, const WarpUndefined& own, const Operand& op
   return new_origin(warp, {warp.pc, known.space, known.address, known.rank});
 }
 
-Lanes lanes_of(const Warp& warp, const Operand& operand, char letter, uint64_t mask = kAllBits) {
+// `indexes`: those that are no index any more if it did not fit are left out.
+Lanes lanes_of(const Warp& warp, const Operand& operand, char letter, uint64_t mask = kAllBits,
+               bool indexes = false) {
   Lanes lanes;
   const WarpUndefined& own = *warp.undefined;
   if (!is_live(own, operand)) return lanes;
   for_lanes(warp.active, [&](int l) {
     lanes.bits[l] = bits_of(own, operand, is_wide(letter, operand), l) & mask;
-    if (lanes.bits[l]) lanes.origin[l] = origin_of(warp, own, operand, l);
+    if (!lanes.bits[l]) return;
+    lanes.origin[l] = origin_of(warp, own, operand, l);
+    if (!indexes && of_cluster(warp).origins[lanes.origin[l]].overflow) lanes.bits[l] = lanes.origin[l] = 0;
   });
   return lanes;
 }
@@ -184,7 +189,7 @@ void clear_results(Warp& warp, const Instruction& instruction) {
 
 void require_defined(const Warp& warp, const Operand& operand, char letter, Use use) {
   if (!is_live(*warp.undefined, operand)) return;
-  const Lanes lanes = lanes_of(warp, operand, letter);
+  const Lanes lanes = lanes_of(warp, operand, letter, kAllBits, use == Use::address);
   for_lanes(warp.active, [&](int l) {
     if (lanes.bits[l]) undefined_matters(warp, l, lanes.origin[l], use);
   });
@@ -221,8 +226,9 @@ void follow_lanewise(Warp& warp, const Instruction& instruction, const Following
     if (is_destination(letter)) continue;
     ++sources;
     const bool narrow = letter == 'w' || letter == 'f';
-    const Lanes source = lanes_of(warp, instruction.operands[k], letter,
-                                  narrow ? low_bytes(std::min<int>(following.bytes, 4)) : kAllBits);
+    const Lanes source =
+        lanes_of(warp, instruction.operands[k], letter,
+                 narrow ? low_bytes(std::min<int>(following.bytes, 4)) : kAllBits, following.indexes);
     if (following.how == Follow::halves) {
       merge(result, source, 0xffff, 0xffff);
       merge(result, source, 0xffff0000, 0xffff0000);
@@ -328,6 +334,7 @@ class OnShadow {
   void execute() {
     Instruction copy = instruction_;
     copy.operands = operands_;
+    copy.flags &= ~(kSignedIndex | kUnsignedIndex);
     const Restore restore{warp_, std::exchange(warp_.registers, scratch_)};
     copy.function(warp_, copy);
   }
@@ -350,14 +357,14 @@ class OnShadow {
   alignas(128) uint8_t scratch_[kMostMoved * 256];
 };
 
-void follow_moves(Warp& warp, const Instruction& instruction, uint32_t controls) {
+void follow_moves(Warp& warp, const Instruction& instruction, uint32_t controls, bool indexes = false) {
   OnShadow shadow(warp, instruction);
   Lanes unknown;  // where the operation puts bits nobody knows
   uint32_t origin[kLanes] = {};
   for (int k = 0; k < instruction.count; ++k) {
     const char letter = instruction.access[k];
     if (is_destination(letter)) continue;
-    const Lanes source = lanes_of(warp, instruction.operands[k], letter);
+    const Lanes source = lanes_of(warp, instruction.operands[k], letter, kAllBits, indexes);
     if (controls >> k & 1) {
       shadow.put_value(k);
       merge(unknown, source, kAllBits, kAllBits);
@@ -682,6 +689,8 @@ Following following(const Operation& operation, int operands) {
     result.how = Follow::from_bytes;
   }
   result.writes_carry = std::find(parts.begin(), parts.end(), "cc") != parts.end();
+  for (const char* kept : {"add", "sub", "mul", "mad", "shl", "mov", "cvt", "cvta"})
+    result.indexes |= base == kept;
   result.reads_carry = base == "addc" || base == "subc" || base == "madc";
   if (operands > kMostMoved && result.how == Follow::moves) result.how = Follow::lanewise;
   return result;
@@ -748,7 +757,7 @@ void execute_tracked(Warp& warp, const Instruction& instruction) {
           require_defined(warp, instruction.operands[k], instruction.access[k], Use::operand);
       break;
     case Follow::moves:
-      follow_moves(warp, instruction, following.controls);
+      follow_moves(warp, instruction, following.controls, following.indexes);
       break;
     case Follow::logic:
       follow_logic(warp, instruction);
@@ -885,7 +894,7 @@ Fault undefined_use(const Warp& warp, int lane, uint32_t origin, Use use) {
   if (from.space == Space::shared && from.rank != warp.block->rank)
     address |= (uint64_t{from.rank} + 1) << kRankShift;
   Fault fault;
-  fault.kind = FaultKind::uninitialised;
+  fault.kind = from.overflow ? FaultKind::index_overflow : FaultKind::uninitialised;
   fault.pc = warp.pc;
   fault.other_pc = from.pc == warp.pc ? -1 : from.pc;
   fault.block = warp.block->id;
@@ -908,7 +917,120 @@ void undefined_stored(const Warp& warp, int lane, uint32_t origin) {
 }
 
 void undefined_matters(const Warp& warp, int lane, uint32_t origin, Use use) {
+  if (of_cluster(warp).origins[origin].overflow && use != Use::address) return;
   report(*warp.block->cluster, undefined_use(warp, lane, origin, use));
+}
+
+// ---- indices that overflow
+
+namespace {
+
+using Widest = unsigned __int128;
+
+// `lost`: nonzero where the result, in its low 32 bits, is not that of the signed numbers.
+struct Sum {
+  static constexpr bool wraps_unsigned = false;  // adding a negative number always does
+  template <class T>
+  static T exact(T a, T b, T) {
+    return a + b;
+  }
+  static uint32_t low(int32_t a, int32_t b, int32_t) {
+    return static_cast<uint32_t>(a) + static_cast<uint32_t>(b);
+  }
+  static int32_t lost(int32_t a, int32_t b, int32_t, int32_t result) {
+    return ((a ^ result) & (b ^ result)) >> 31;
+  }
+};
+struct Difference {
+  static constexpr bool wraps_unsigned = false;
+  template <class T>
+  static T exact(T a, T b, T) {
+    return a - b;
+  }
+  static uint32_t low(int32_t a, int32_t b, int32_t) {
+    return static_cast<uint32_t>(a) - static_cast<uint32_t>(b);
+  }
+  static int32_t lost(int32_t a, int32_t b, int32_t, int32_t result) {
+    return ((a ^ b) & (a ^ result)) >> 31;
+  }
+};
+struct ProductAndSum {
+  static constexpr bool wraps_unsigned = true;
+  template <class T>
+  static T exact(T a, T b, T c) {
+    return a * b + c;
+  }
+  static uint32_t low(int32_t a, int32_t b, int32_t c) {
+    return static_cast<uint32_t>(a) * static_cast<uint32_t>(b) + static_cast<uint32_t>(c);
+  }
+  static int32_t lost(int32_t a, int32_t b, int32_t c, int32_t result) {
+    return static_cast<int32_t>((int64_t{a} * b + c) >> 32) ^ (result >> 31);
+  }
+};
+struct Product : ProductAndSum {
+  template <class T>
+  static T exact(T a, T b, T) {
+    return a * b;
+  }
+  static uint32_t low(int32_t a, int32_t b, int32_t) { return ProductAndSum::low(a, b, 0); }
+  static int32_t lost(int32_t a, int32_t b, int32_t, int32_t result) {
+    return ProductAndSum::lost(a, b, 0, result);
+  }
+};
+struct Shifted {
+  static constexpr bool wraps_unsigned = true;
+  template <class T>
+  static T exact(T a, T b, T) {
+    return b < 0 || b > 31 ? 0 : a * (T{1} << b);
+  }
+  static uint32_t low(int32_t a, int32_t b, int32_t) {
+    return b & ~31 ? 0 : static_cast<uint32_t>(a) << (b & 31);
+  }
+  static int32_t lost(int32_t a, int32_t b, int32_t, int32_t result) {
+    return b & ~31 ? 0 : result >> (b & 31) ^ a;
+  }
+};
+
+// Signed numbers that do not fit; or unsigned ones, where they do not fit as signed ones either: what is
+// meant as a negative number wraps.
+template <class Exact, int sources>
+void watch(Warp& warp, const Instruction& instruction) {
+  const Source<int32_t> a(warp, instruction.operands[1]), b(warp, instruction.operands[2]),
+      c(warp, instruction.operands[sources == 3 ? 3 : 2]);
+  const bool as_signed = instruction.flags & kSignedIndex;
+  const bool as_unsigned = Exact::wraps_unsigned && (instruction.flags & kUnsignedIndex);
+  alignas(64) uint32_t values[kLanes];
+  int32_t any = 0;
+  for (int l = 0; l < kLanes; ++l) {
+    values[l] = Exact::low(a[l], b[l], c[l]);
+    any |= Exact::lost(a[l], b[l], c[l], static_cast<int32_t>(values[l]));
+  }
+  uint32_t over = 0;
+  if (__builtin_expect(any != 0, 0) && (as_signed || as_unsigned) && warp.machine->check_initialised)
+    for_lanes(warp.active, [&](int l) {
+      if (!Exact::lost(a[l], b[l], c[l], static_cast<int32_t>(values[l]))) return;
+      const auto plain = [](int32_t value) { return Widest{static_cast<uint32_t>(value)}; };
+      const Widest whole =
+          Exact::template exact<Widest>(plain(a[l]), plain(b[l]), static_cast<Widest>(int64_t{c[l]}));
+      if (as_signed || whole >> 32) over |= 1u << l;
+    });
+  write_cells(warp, instruction.operands[0], values);
+  if (__builtin_expect(over == 0, 1)) return;
+  of_warp(warp);
+  const uint32_t origin = new_origin(warp, {warp.pc, Space::none, 0, 0, true});
+  for_lanes(over, [&](int l) { set_undefined(warp, instruction.operands[0], l, 0xffffffff, origin); });
+}
+
+}  // namespace
+
+Function watched(const Operation& operation, int32_t flags) {
+  if (!(flags & (kSignedIndex | kUnsignedIndex))) return nullptr;
+  const std::string& name = operation.name;
+  if (name == "add.s32" || name == "add.u32") return watch<Sum, 2>;
+  if (name == "sub.s32" || name == "sub.u32") return watch<Difference, 2>;
+  if (name == "mul.lo.s32" || name == "mul.lo.u32") return watch<Product, 2>;
+  if (name == "mad.lo.s32" || name == "mad.lo.u32") return watch<ProductAndSum, 3>;
+  return name == "shl.b32" ? watch<Shifted, 2> : nullptr;
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -23,7 +23,8 @@ struct Origin {  // of an undefined value
   int32_t pc;    // of the instruction that read it
   Space space;   // what it read; none: a register
   uint64_t address;
-  uint32_t rank;  // of the block, in shared memory
+  uint32_t rank;          // of the block, in shared memory
+  bool overflow = false;  // not undefined, but the result of index arithmetic that did not fit
 };
 
 struct ClusterUndefined {
@@ -73,6 +74,7 @@ struct Following {
   uint32_t controls = 0;  // moves: the operands that say where bits go, a bit each
   Use use = Use::operand;
   bool reads_carry = false, writes_carry = false;
+  bool indexes = false;  // arithmetic after which an index that did not fit is still one
 };
 Following following(const Operation& operation, int operands);
 
@@ -114,5 +116,10 @@ void copied_undefined(const Warp& warp, Block& block, uint32_t offset, uint32_t 
 // unless the race or copy in flight turns up.
 void undefined_stored(const Warp& warp, int lane, uint32_t origin);
 void undefined_matters(const Warp& warp, int lane, uint32_t origin, Use use);
+
+// ---- indices that overflow
+
+// The operation that also looks for results that do not fit; null where it is none that is watched.
+Function watched(const Operation& operation, int32_t flags);
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

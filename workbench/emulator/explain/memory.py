@@ -67,6 +67,13 @@ class MemoryHazards(Evidence):
         reads = f"{use} a value that {line} reads from" if use and line else "reads"
         return f"{reads} {element}, where nothing has been written", advice
 
+    def explain_index_overflow(self) -> tuple[str, str]:
+        made = f"`{shortened(self.other.opcode)}` at {through(self.other.location)}" if self.other else "arithmetic"
+        return (
+            f"{self.access} an element whose index does not fit into 32 bits: {made} overflows",
+            "compute the index in 64 bits: convert an operand to long long or size_t before the product",
+        )
+
     def explain_read_only(self) -> tuple[str, str]:
         element, _ = self.element()
         variables = self.context.entry.program.variables.values()

@@ -1,0 +1,101 @@
+"""`workbench check` proposes an emulation for each launch in a file, and asks what the file does not answer."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from command_line import invoke, one_message, said
+
+EXTENSION = """
+#include <torch/extension.h>
+#define WIDTH 64  // threads of a block
+template <typename scalar_t>
+__global__ void gather_rows(const scalar_t* __restrict__ x, const int64_t* index, scalar_t* y, int rows, int columns,
+                            float factor) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y;
+    if (c < columns && r < rows) y[r * columns + c] = x[index[r] * columns + c] * scalar_t(factor);
+}
+__global__ void mark(torch::PackedTensorAccessor32<float, 2> m, int* counts) {
+    extern __shared__ int s[];
+    if (threadIdx.x < m.size(1)) m[blockIdx.x][threadIdx.x] = 1;
+    if (threadIdx.x == 0) counts[blockIdx.x] = 2;
+}
+torch::Tensor forward(torch::Tensor x, torch::Tensor index, double factor) {
+    const auto rows = x.size(0);
+    const int columns = (int)x.size(1);
+    auto y = torch::empty_like(x);
+    const dim3 grid((columns + WIDTH - 1) / WIDTH, rows);
+    AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "gather_rows", ([&] {
+        gather_rows<scalar_t><<<grid, WIDTH, 0, at::cuda::getCurrentCUDAStream()>>>(
+            x.data_ptr<scalar_t>(), index.data_ptr<int64_t>(), y.data_ptr<scalar_t>(), rows, columns, (float)factor);
+    }));
+    return y;
+}
+void marks(torch::Tensor m) {
+    auto counts = torch::zeros({m.size(0), 1}, torch::kInt32);
+    mark<<<m.size(0), std::min(128, 2 * WIDTH), 4 * WIDTH>>>(m.packed_accessor32<float, 2>(), counts.data_ptr<int>());
+    mark<<<blocks_of(m), dim3(32)>>>(m.packed_accessor32<float, 2>(), counts.data_ptr<int>());
+}
+"""
+
+
+@pytest.fixture
+def proposed(tmp_path: Path) -> list[str]:
+    file = tmp_path / "extension.cu"
+    file.write_text(EXTENSION)
+    result = invoke("check", file)
+    assert result.exit_code == 0
+    return result.output.splitlines()
+
+
+def commands(lines: list[str]) -> list[list[str]]:
+    return [shlex.split(line) for line in lines if line.startswith("workbench emulate")]
+
+
+def test_a_launch_becomes_a_command_with_its_grid_block_and_arguments(proposed: list[str]) -> None:
+    first, second, _ = commands(proposed)
+    assert first[3:] == shlex.split(
+        "--entry gather_rows<float> --grid 2,4 --block 64 --arg x:f32[4,70]=random --arg index:i64[1000]=zeros "
+        "--arg y:f32[4,70] --arg rows:i32=4 --arg columns:i32=70 --arg factor:f32=1"
+    )
+    assert second[3:] == shlex.split(
+        "--entry mark --grid 4 --block 128 --shared 256 "
+        "--arg 'm:{m:f32[4,70]=random; n0:i32=4; n1:i32=70; n2:i32=70; n3:i32=1}' --arg counts:i32[4,1]"
+    )
+
+
+def test_programs_get_the_same_as_a_document(proposed: list[str], tmp_path: Path) -> None:
+    launches = said(invoke("check", tmp_path / "extension.cu", "--json"))["launches"]
+    assert [launch["command"] for launch in launches] == [shlex.join(command) for command in commands(proposed)]
+    assert any("which type?" in question for question in launches[0]["questions"])
+
+
+def test_what_the_file_does_not_answer_is_asked(proposed: list[str]) -> None:
+    begins = [at for at, line in enumerate(proposed) if line.startswith("workbench")]
+    first = "\n".join(proposed[begins[0] : begins[1]])
+    assert "which shapes do the tensors have? These are assumed: x: 4,70, index: 1000, y: 4,70" in first
+    assert "which values does index hold?" in first
+    assert "what is factor, `(float)factor`? 1 is proposed" in first
+    assert "which type? float is proposed; the file also dispatches double, at::Half" in first
+    third = "\n".join(proposed[begins[2] :])
+    assert "what is the grid `blocks_of(m)`? 1 is proposed" in third
+
+
+def test_the_proposed_commands_run_and_find_what_is_wrong(proposed: list[str], tmp_path: Path) -> None:
+    for command in commands(proposed)[:2]:
+        assert invoke(*command[1:]).exit_code == 0
+    file = tmp_path / "extension.cu"
+    file.write_text(EXTENSION.replace("if (c < columns && r < rows)", "if (c <= columns && r < rows)"))
+    (command, *_) = commands(invoke("check", file).output.splitlines())
+    result = invoke(*command[1:])
+    assert result.exit_code == 1
+    assert "out of bounds" in result.output
+
+
+def test_a_file_without_a_launch_is_told_so(tmp_path: Path) -> None:
+    file = tmp_path / "kernel.cu"
+    file.write_text("__global__ void k(int* y) { y[0] = 1; }\n")
+    one_message(invoke("check", file), 2, "launches no kernel", "workbench emulate")
+    one_message(invoke("check", tmp_path / "none.cu"), 2, "there is no file")

@@ -1,0 +1,248 @@
+"""`workbench check`: reads the launchers in a file of CUDA C++, such as a PyTorch extension, and proposes commands."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+
+import click
+
+from ..model.dtypes import SPELLINGS
+from .options import options
+
+_LAUNCH = re.compile(r"([A-Za-z_][\w:]*)\s*(<(?:[^<>;]|<[^<>;]*>)*>)?\s*<<<")
+_NUMBER = re.compile(
+    r"\b(?:auto|int|unsigned(?:\s+int)?|size_t|(?:std::)?u?int(?:32|64)_t|long(?:\s+long)?)\s+(\w+)\s*=\s*([^;]+);"
+)
+_DIM3 = re.compile(r"\bdim3\s+(\w+)\s*(?:=\s*dim3\s*)?[({](.*?)[)}]\s*;", re.DOTALL)
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)$", re.MULTILINE)
+_DISPATCH = re.compile(r"\b(AT_DISPATCH_\w+)\s*\(")
+_SIZE = re.compile(r"\b(\w+)\s*\.\s*(?:size\s*\(\s*(\d+)\s*\)|sizes\s*\(\s*\)\s*\[\s*(\d+)\s*\])")
+_DATA = re.compile(r"\b(\w+)\s*\.\s*(?:const_|mutable_)?data(?:_ptr)?\s*(?:<\s*([^<>]+)\s*>)?\s*\(\s*\)")
+_ACCESSOR = re.compile(r"\b(\w+)\s*\.\s*packed_accessor(32|64)\s*<\s*([^,<>]+),\s*(\d+)")
+_CAST = re.compile(r"(?:static_cast\s*<[^<>]*>|\((?:unsigned\s+)?(?:int|long|size_t|u?int(?:32|64)_t)\))")
+_EXTENTS = (4, 70, 9, 5, 3)  # of a tensor's dimensions, where nobody says them: no powers of two, so that tails exist
+_LENGTH = 1000
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv},
+    **{ast.Mod: operator.mod, ast.LShift: operator.lshift, ast.RShift: operator.rshift},
+}
+_KINDS = {"at::Half": "f16", "c10::Half": "f16", "at::BFloat16": "bf16", "c10::BFloat16": "bf16"}
+
+
+@dataclass
+class Launcher:
+    """A launch in host code: what it is made of, and what has been assumed of it."""
+
+    text: str
+    before: str
+    kernel: str
+    arguments: str
+    configuration: list[str]
+    given: list[str]
+    ranks: dict[str, int] = field(default_factory=dict)
+    questions: list[str] = field(default_factory=list)
+
+    def types(self) -> list[str]:
+        """The types that the macro around the launch dispatches to."""
+        found = _DISPATCH.findall(self.before)
+        if not found or "scalar_t" not in self.text:
+            return []
+        name = found[-1]
+        types = ["float", "double"] if "FLOATING" in name or "ALL" in name else []
+        types += ["int", "int64_t"] if "INTEGRAL" in name or "ALL_TYPES" in name else []
+        types += ["at::Half"] if "HALF" in name else []
+        return types + (["at::BFloat16"] if "BFLOAT16" in name else [])
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """The extents that are proposed for a tensor."""
+        if like := re.search(rf"\b{tensor}\s*=\s*(?:torch|at)::\w+_like\s*\(\s*(\w+)", self.before):
+            return self.shape(like[1]) if like[1] != tensor else (_LENGTH,)
+        made = re.search(rf"\b{tensor}\s*=\s*(?:torch|at)::\w+\s*\(\s*\{{([^}}]*)\}}", self.before)
+        if made and all(extents := [self.value(part) for part in split(made[1])]):
+            return tuple(extent or 1 for extent in extents)
+        rank = self.ranks.get(tensor, 0)
+        return _EXTENTS[:rank] if rank > 1 else (_LENGTH,)
+
+    def value(self, text: str, depth: int = 0) -> int | None:
+        """The value of an expression of C++ in whole numbers; None where it cannot be told."""
+        text = _SIZE.sub(lambda m: str(self.shape(m[1])[min(int(m[2] or m[3]), self.ranks[m[1]] - 1)]), text.strip())
+        text = re.sub(r"\b(\w+)\s*\.\s*numel\s*\(\s*\)", lambda m: str(prod(self.shape(m[1]))), text)
+        text = re.sub(r"(?<=\d)(?:[uUlL]+)\b|std::|at::", "", _CAST.sub("", text)).replace("ceil_div", "CeilDiv")
+        try:
+            return self._evaluated(ast.parse(text, mode="eval").body, depth)
+        except (SyntaxError, ValueError, ZeroDivisionError):
+            return None
+
+    def _evaluated(self, node: ast.expr, depth: int) -> int:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            return _OPERATORS[type(node.op)](self._evaluated(node.left, depth), self._evaluated(node.right, depth))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -self._evaluated(node.operand, depth)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            numbers = [self._evaluated(argument, depth) for argument in node.args]
+            if node.func.id in ("min", "max"):
+                return (min if node.func.id == "min" else max)(numbers)
+            if node.func.id == "CeilDiv":
+                return -(-numbers[0] // numbers[1])
+        if isinstance(node, ast.Name) and depth < 20:
+            found = [m[2] for m in (*_MACRO.finditer(self.before), *_NUMBER.finditer(self.before)) if m[1] == node.id]
+            number = self.value(found[-1], depth + 1) if found else None
+            if number is not None:
+                return number
+        raise ValueError
+
+    def extent(self, text: str, what: str) -> str:
+        """A grid or block as `emulate` takes it."""
+        text = text.strip()
+        named = [m[2] for m in _DIM3.finditer(self.before) if m[1] == text]
+        inner = re.fullmatch(r"dim3\s*[({](.*)[)}]", text, re.DOTALL)
+        numbers = [self.value(part) for part in split(named[-1] if named else inner[1] if inner else text)]
+        if None in numbers or not numbers or any((number or 0) < 1 for number in numbers):
+            self.questions.append(f"what is the {what} `{text}`? 1 is proposed")
+            return "1"
+        return ",".join(map(str, numbers))
+
+    def argument(self, parameter: str, given: str, kind: str) -> str:
+        """An `--arg` for a parameter, of what the launch gives it; `kind` stands for `scalar_t`."""
+        name = (re.findall(r"\w+", parameter) or ["a"])[-1]
+        if accessor := _ACCESSOR.search(given):
+            tensor, bits, element, rank = accessor[1], accessor[2], accessor[3].strip(), int(accessor[4])
+            shape = _EXTENTS[:rank] if rank > 1 else (_LENGTH,)
+            numbers = [*shape, *(prod(shape[i + 1 :]) for i in range(rank))]
+            members = "; ".join(f"n{i}:i{bits}={number}" for i, number in enumerate(numbers))
+            return f"{name}:{{{tensor}:{self.element(element, kind)}[{_listed(shape)}]=random; {members}}}"
+        plain = re.sub(r"\b(?:const|__restrict__|__restrict|volatile|typename)\b", " ", parameter)
+        element = self.element(" ".join(plain.replace("*", " ").split()[:-1]), kind)
+        if "*" in parameter:
+            data = _DATA.search(given)
+            tensor = data[1] if data else name
+            self.ranks.setdefault(tensor, 0)
+            array = f"{name}:{element}[{_listed(self.shape(tensor))}]"
+            if "const" not in parameter:
+                return array
+            if element[0] in "iu":
+                self.questions.append(
+                    f"which values does {name} hold? zeros are proposed, which are in range as indices"
+                )
+            return f"{array}={'zeros' if element[0] in 'iu' else 'random'}"
+        number = self.value(given)
+        if number is None:
+            self.questions.append(f"what is {name}, `{given.strip()}`? 1 is proposed")
+        return f"{name}:{element}={1 if number is None else number}"
+
+    def element(self, type_name: str, kind: str) -> str:
+        found = kind if type_name.strip() in ("scalar_t", "T") else type_name.strip()
+        if found in _KINDS:
+            return _KINDS[found]
+        dtype = SPELLINGS.get(found.replace("std::", ""))
+        if dtype is None:
+            self.questions.append(f"which type is {found}? f32 is proposed")
+            return "f32"
+        return dtype.ptx if dtype.is_float else dtype.triton
+
+
+def _listed(shape: Sequence[int]) -> str:
+    return ",".join(map(str, shape))
+
+
+def split(text: str) -> list[str]:
+    """What stands between commas that are in no brackets."""
+    found, depth = [""], 0
+    for character in text:
+        depth += (character in "([{<") - (character in ")]}>")
+        if character == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += character
+    return [part for part in found if part.strip()]
+
+
+def launchers(text: str) -> Iterator[Launcher]:
+    """The launches in a source, in their order."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+    for match in _LAUNCH.finditer(text):
+        end = text.find(">>>", match.end())
+        opening = text.find("(", end)
+        depth, close = 0, opening
+        while close < len(text):
+            depth += (text[close] == "(") - (text[close] == ")")
+            close += 1
+            if depth == 0:
+                break
+        start = max(text.rfind("\n}", 0, match.start()), 0)
+        macros = "\n".join(found[0] for found in _MACRO.finditer(text))
+        given, whole = text[opening + 1 : close - 1], text[start:close]
+        launch = Launcher(
+            whole, f"{macros}\n{text[start : match.start()]}", match[1], match[2] or "", split(text[match.end() : end]),
+            split(given),
+        )  # fmt: skip
+        for size in _SIZE.finditer(whole):
+            launch.ranks[size[1]] = max(launch.ranks.get(size[1], 0), int(size[2] or size[3]) + 1)
+        for accessor in _ACCESSOR.finditer(whole):
+            launch.ranks[accessor[1]] = int(accessor[4])
+        yield launch
+
+
+@click.command("check")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--include", multiple=True, type=click.Path(path_type=Path), metavar="FOLDER", help="A folder of headers."
+)
+@options("json")
+def check(file: Path, include: tuple[Path, ...], as_json: bool) -> None:
+    """Read the launches in FILE.cu, such as a PyTorch extension, and propose how to emulate them.
+
+    For each launch of the host code it prints a command of `workbench emulate`: the kernel, its grid and block,
+    arrays for its tensors. Below are the questions that the file does not answer, and what was assumed.
+    """
+    from .. import emulator
+    from . import launches as given
+
+    given.check_paths(file, include)
+    with given.not_executed():
+        kernels = dict(emulator.signatures(file, [str(folder) for folder in include]))
+    found = list(launchers(file.read_text("utf-8-sig", errors="replace")))
+    if not found:
+        raise given.UsageError(f"{file} launches no kernel: give `workbench emulate {file}` a grid and a block")
+    proposed = [_proposal(file, launch, kernels, include) for launch in found]
+    if as_json:
+        from . import documents
+
+        documents.result({"launches": [{"command": command, "questions": asked} for command, asked in proposed]})
+        return
+    for command, asked in proposed:
+        click.echo("\n".join([command, *(f"  {number}. {question}" for number, question in enumerate(asked, 1))]))
+
+
+def _proposal(
+    file: Path, launch: Launcher, kernels: dict[str, list[str]], include: Sequence[Path]
+) -> tuple[str, list[str]]:
+    """A command, and the questions behind it."""
+    types = launch.types()
+    kind = types[0] if types else "float"
+    parameters = next((p for name, p in kernels.items() if name.split("::")[-1] == launch.kernel.split("::")[-1]), [])
+    grid, block, *rest = [*launch.configuration, "1", "1"]
+    words = ["workbench", "emulate", str(file), *(word for folder in include for word in ("--include", str(folder)))]
+    words += ["--entry", launch.kernel + re.sub(r"\bscalar_t\b", kind, re.sub(r"\s+", " ", launch.arguments))]
+    words += ["--grid", launch.extent(grid, "grid"), "--block", launch.extent(block, "block")]
+    if len(launch.configuration) > 2 and (shared := launch.value(rest[0])) != 0:
+        if shared is None:
+            launch.questions.append(f"how many bytes of shared memory is `{rest[0].strip()}`? 0 is proposed")
+        words += ["--shared", str(shared or 0)]
+    for parameter, given in zip(parameters, launch.given, strict=False):
+        words += ["--arg", launch.argument(parameter, given, kind)]
+    if launch.ranks:
+        sizes = ", ".join(f"{name}: {_listed(launch.shape(name))}" for name in launch.ranks)
+        launch.questions.insert(0, f"which shapes do the tensors have? These are assumed: {sizes}")
+    if len(types) > 1:
+        launch.questions.append(f"which type? {kind} is proposed; the file also dispatches {', '.join(types[1:])}")
+    return shlex.join(words), launch.questions
