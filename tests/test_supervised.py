@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import project
@@ -14,6 +15,7 @@ import pytest
 from command_line import invoke
 from json_schema import check_document
 
+from workbench.cli import supervised
 from workbench.cli.console import console
 from workbench.model.errors import shown
 
@@ -102,3 +104,21 @@ STAGE = f"""
 def cheat(p, size):
     raise ValueError({EVIL!r})
 """
+
+
+def test_an_interrupt_that_comes_twice_is_raised_once_and_none_is_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    interrupt = supervised._Interrupt()
+
+    def gc_callback() -> None:  # Python prints what it raises, and goes on
+        interrupt(signal.SIGINT, sys._getframe())
+
+    gc_callback()
+    for timer in threading.enumerate():
+        if isinstance(timer, threading.Timer):
+            timer.join()
+    assert sent == [(os.getpid(), signal.SIGINT)]
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(signal.SIGINT, sys._getframe())
+    interrupt(signal.SIGINT, sys._getframe())

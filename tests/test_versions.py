@@ -506,6 +506,28 @@ def test_a_damaged_version_is_not_restored(workbench: Workbench, sources: Path) 
     assert f"{SPEC}@1 is damaged" in result.stderr
 
 
+def test_flipped_bits_are_one_sentence_and_nothing_is_lost(store: Versions) -> None:
+    store.keep(snapshot(b"a" * 500), record())
+    store.remember(registry.select([SPEC])[0], "cuda", Failure(Verdict.MISMATCH, "n=1", "wrong", "replay"))
+    whole, said = store.path.read_bytes(), set()
+    for seed in range(300):
+        chosen, changed = random.Random(seed), bytearray(whole)
+        for _ in range(chosen.choice((1, 5, 50))):
+            changed[chosen.randrange(len(changed))] ^= 1 << chosen.randrange(8)
+        store.path.write_bytes(changed)
+        for use in (
+            lambda: [store.files(v) for v in store.of("vector_add", "naive")],
+            lambda: store.passed(snapshot(b"a" * 500)),
+            lambda: list(store.failures()),
+        ):
+            try:
+                use()
+            except VersionsError as error:
+                said.add(str(error).count("\n"))
+        assert store.path.read_bytes() == changed
+    assert said == {0}
+
+
 def test_a_database_of_another_program(store: Versions) -> None:
     store.path.parent.mkdir(parents=True, exist_ok=True)
     with sqlite3.connect(store.path) as connection:

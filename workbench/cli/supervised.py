@@ -10,7 +10,9 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable
+from types import FrameType
 
 HANDED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 _OF_TERMINAL = 0x80
@@ -30,6 +32,8 @@ def supervised(command: Callable[[], int]) -> int:
     if child == 0:
         os.close(reader)
         _end_with(parent)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _Interrupt())
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         code = command()
         os.write(writer, bytes([code & 255]))
@@ -45,6 +49,34 @@ def supervised(command: Callable[[], int]) -> int:
         os.kill(parent, os.WTERMSIG(status))
     code = os.waitstatus_to_exitcode(status)
     return _said(f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}")
+
+
+class _Interrupt:
+    """Raises KeyboardInterrupt once where Ctrl-C comes twice: from the terminal or a group, and handed on.
+
+    Python swallows what is raised while it frees memory: then it is raised a little later.
+    """
+
+    AGAIN, LATER = 0.5, 0.02
+    SWALLOWED = ("gc_callback", "__del__")
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        import threading
+
+        if time.monotonic() - self._last < self.AGAIN:
+            return
+        names = set()
+        while frame is not None:
+            names.add(frame.f_code.co_name)
+            frame = frame.f_back
+        if names.intersection(self.SWALLOWED):
+            threading.Timer(self.LATER, os.kill, (os.getpid(), number)).start()
+            return
+        self._last = time.monotonic()
+        raise KeyboardInterrupt
 
 
 def _end_with(parent: int) -> None:

@@ -325,7 +325,7 @@ class Versions:
             raise VersionsError(f"{error}: move it away") from None
         except Foreign as error:
             raise VersionsError(f"{self.path} is of another program ({error}): move it away") from None
-        except Damaged as error:
+        except (Damaged, ValueError, LookupError, TypeError) as error:  # the latter where bits of a text are flipped
             raise VersionsError(f"{self.path} is damaged ({error}); move it away, and a new one is begun") from None
         except DatabaseError as error:
             raise VersionsError(
@@ -402,9 +402,10 @@ class Versions:
                 "JOIN versions ON versions.id = files.version WHERE (operation, stage, number) = (?, ?, ?)",
                 (version.operation, version.stage, version.number),
             ).fetchall()
-        if not rows or any(hashlib.sha256(content).hexdigest() != digest for _, digest, content in rows):
-            raise VersionsError(f"{version.spec} is damaged in {self.path}")
         found = {name: content for name, _, content in rows}
+        whole = all(hashlib.sha256(content).hexdigest() == digest for _, digest, content in rows)
+        if version.source not in found or not whole:
+            raise VersionsError(f"{version.spec} is damaged in {self.path}")
         return {version.source: found.pop(version.source), **found}
 
     # failures
@@ -437,7 +438,7 @@ class Versions:
             return []
         with self._open() as c:
             rows = c.execute("SELECT * FROM failures ORDER BY used DESC").fetchall()
-        return [Remembered(*row[:-1]) for row in rows]
+            return [Remembered(*row[:-1]) for row in rows]
 
 
 def _now() -> str:

@@ -21,9 +21,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, InvalidStateError, ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -78,9 +78,28 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Ctrl-C comes at the end of this. Processes that are started meanwhile never get it: not even as they begin."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # which would let signals in again as it begins
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin_worker() -> None:
     ignore_interrupts()
     end_with_parent()
+
+
+def _but_of_cancelled(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The hook of threads without what the thread of a pool raises as it tells cancelled tasks that it ends."""
+    return lambda about: None if issubclass(about.exc_type, InvalidStateError) else hook(about)
 
 
 class Processes(ProcessPoolExecutor):
@@ -95,7 +114,8 @@ class Processes(ProcessPoolExecutor):
         """Wait for what is at work; where something has gone wrong, as where the user interrupts, end it at once."""
         if kind is not None:
             processes = [*(self._processes or {}).values()]
-            self.shutdown(wait=False, cancel_futures=True)  # forgets cancelled tasks, before the pool is found broken
+            threading.excepthook = _but_of_cancelled(threading.excepthook)
+            self.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.kill()
             return False
@@ -104,7 +124,8 @@ class Processes(ProcessPoolExecutor):
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         file = io.BytesIO()
         _ByName(file).dump((function, arguments, named))
-        return super().submit(_call, file.getvalue())
+        with held_back():
+            return super().submit(_call, file.getvalue())
 
 
 class _ByName(pickle.Pickler):
@@ -453,13 +474,14 @@ def connect(
         raise ClusterUnavailable(
             "Dask is not installed; install it with: pip install 'kernel-workbench[cluster]'"
         ) from None
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
         if address == LOCAL:
             made: Any = distributed.SpecCluster
             local = _local(device, workers)
             threads = max(1, environment.core_count() // len(local["workers"]))  # of BLAS; Dask's own choice is one
             named = (f"distributed.nanny.pre-spawn-environ.{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL"))
             stack.enter_context(dask.config.set({**SETTINGS, **dict.fromkeys(named, threads)}))
+            held.enter_context(held_back())  # what it has half begun it cannot end
             where = stack.enter_context(made(**local, silence_logs=logging.ERROR))
         else:
             where = _checked(address)
@@ -475,6 +497,7 @@ def connect(
             ) from None
         except ValueError as error:
             raise ClusterUnavailable(f"{address}: {error}") from None
+        held.close()
         yield Cluster(client, device, isolate)
 
 
