@@ -56,8 +56,6 @@ def attributes(limits: DeviceLimits) -> dict[int, int]:
         97: limits.shared_per_block,
         99: 1,  # memory of the host can be registered
         106: limits.max_blocks_per_sm,
-        108: 32 << 20,  # bytes of the L2 that may be set aside
-        109: 128 << 20,  # bytes of a window of accesses that stay there
         111: limits.shared_reserved_per_block,
         115: 1,  # pools of memory
         120: int(hopper),  # clusters

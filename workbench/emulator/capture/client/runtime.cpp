@@ -75,15 +75,15 @@ void put_properties(void* to, bool of_cuda_12) {
       .put<size_t>(512);
   all.numbers({attribute(kConcurrentKernels), 0, 0, 0, 0, 0, attribute(kEngines), attribute(kUnified)});
   if (of_cuda_12) all.put(attribute(kMemoryClock));
-  all.numbers({attribute(kBusWidth), attribute(kL2), attribute(kPersistingL2),
-               attribute(kThreadsPerMultiprocessor), attribute(kPriorities), 1, 1});
+  all.numbers({attribute(kBusWidth), attribute(kL2), 0, attribute(kThreadsPerMultiprocessor),
+               attribute(kPriorities), 1, 1});
   all.put(bytes(kSharedPerMultiprocessor))
       .numbers({attribute(kRegistersPerMultiprocessor), attribute(kManaged), 0, 0, 0});
   if (of_cuda_12) all.put(2);
   all.numbers({0, attribute(kConcurrentManaged), 0, 0, attribute(kCooperativeLaunch)});
   if (of_cuda_12) all.put(0);
   all.put(bytes(kSharedOptIn))
-      .numbers({0, 0, attribute(kBlocksPerMultiprocessor), attribute(kAccessWindow)})
+      .numbers({0, 0, attribute(kBlocksPerMultiprocessor), 0})
       .put(bytes(kReservedShared));
   all.numbers({1, 0, 0, 0, attribute(kPools), 0})
       .put<unsigned>(0)

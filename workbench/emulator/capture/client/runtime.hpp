@@ -41,8 +41,6 @@ enum {
   kCooperativeLaunch = 95,
   kSharedOptIn = 97,
   kBlocksPerMultiprocessor = 106,
-  kPersistingL2 = 108,
-  kAccessWindow = 109,
   kReservedShared = 111,
   kPools = 115,
   kClusterLaunch = 120
