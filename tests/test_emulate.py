@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -324,3 +325,10 @@ def test_ptx_without_lines_of_a_source_is_its_own_source(workbench: Workbench) -
     assert result.exit_code == 1, result.output
     place, said, line = re.match(r"scale.ptx:(\d+): (out of bounds): .*\n +(.*)", result.stdout).groups()
     assert said and "ld.global.f32 %f1, [%d1];" == line == text.splitlines()[int(place) - 1].strip()
+
+
+def test_a_header_that_is_a_pipe_is_refused(workbench: Workbench) -> None:
+    os.mkfifo("pipe.cuh")
+    Path("scale.cu").write_text(f'#include "pipe.cuh"\n{SCALE}')
+    result = workbench(*LAUNCH, *RIGHT)
+    assert result.exit_code == 1 and "pipe.cuh: it is not a regular file" in result.stderr.replace("\n", " ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -125,6 +126,8 @@ class SourceFiles:
             path = place / include.name
             if path.is_file():
                 return path.resolve()
+            if path.exists() and not path.is_dir():  # to read a pipe would never end
+                raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         return None
 
     def _leave(self, file: SourceFile) -> None:
