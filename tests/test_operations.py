@@ -184,6 +184,21 @@ def test_a_sum_of_squares_may_be_cut_off_as_tensor_cores_do_and_no_more():
     assert plain < abs(float(found) - total) <= allowed < 1e-3 * total
 
 
+def test_a_sum_of_equal_products_of_8_bits_may_lose_of_each_what_the_sum_of_its_run_cuts_off():
+    """The products of an instruction and the sum before it are aligned to the largest; 13 bits below it are kept."""
+    terms, product, found = 4096, 1.875**2, 0.0
+    for _ in range(terms // 128):
+        kept = 0.0
+        for _ in range(4):
+            unit = 2.0 ** (np.frexp(max(kept, product))[1] - 1 - 13)
+            kept = np.floor(kept / unit) * unit + 32 * np.floor(product / unit) * unit
+        found += kept
+    exact, root = np.full(1, terms * product), np.full(1, np.sqrt(terms) * product)
+    allowed = bounds.scaled_fp8_products(exact, exact, root, terms, 128, FP32)[0]
+    plain = bounds.scaled_fp8_products(np.zeros(1), exact, root, terms, 128, FP32)[0]
+    assert plain < exact[0] - found <= allowed < exact[0] / 256
+
+
 def test_not_a_number_is_never_right():
     array = Array((3,), FP32, output=True)
     expected, bound = np.array([0.0, 1.0, 2.0]), np.full(3, np.inf)
