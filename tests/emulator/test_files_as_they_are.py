@@ -9,7 +9,7 @@ import pytest
 from emulation import line_of
 from public_launches import headers
 
-from workbench.emulator import CompileError, FindingKind, LaunchError, Session, launch, load
+from workbench.emulator import CompileError, FindingKind, LaunchError, Session, Struct, launch, load
 from workbench.emulator.mangled import kernel_name_of
 
 GRID = """
@@ -148,3 +148,46 @@ def test_a_launch_from_a_kernel_is_refused_in_one_sentence_at_its_line(tmp_path:
     y = np.zeros(32, np.int32)
     assert launch(file, "child", 1, 32, [y]).ok
     assert y.all()
+
+
+TEMPLATES = """
+enum class Mode { copy, add };
+template <int TILE, typename T, bool FAST, Mode M, class Index = long long, unsigned N = TILE * 2>
+__global__ void tiled(T* y) { if (FAST) y[0] = TILE + N + (M == Mode::add); }
+template <class T> __global__ void plain(T* y) { y[0] = 1; }
+"""
+
+
+def test_a_template_that_no_host_code_launches_is_told_of_an_instance_that_compiles() -> None:
+    y = np.zeros(1, np.float32)
+    with pytest.raises(LaunchError, match=r"such as tiled<32, float, true, Mode\(0\)>") as raised:
+        launch(TEMPLATES, "tiled", 1, 1, [y])
+    assert "plain" not in str(raised.value)
+    with pytest.raises(LaunchError, match="such as plain<float>"):
+        launch(TEMPLATES, "plain", 1, 1, [y])
+    assert launch(TEMPLATES, "tiled<32, float, true, Mode(0)>", 1, 1, [y]).ok
+    assert y == 96
+
+
+PHILOX = """
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/detail/UnpackRaw.cuh>
+__global__ void k(at::PhiloxCudaState state, unsigned long long* y) {
+    auto [seed, offset] = at::cuda::philox::unpack(state);
+    auto seeds = at::cuda::philox::unpack(state);
+    y[0] = seed + std::get<0>(seeds);
+    y[1] = offset;
+}
+void host(at::PhiloxCudaState s) { k<<<1, 1>>>(s, nullptr); }
+"""
+
+
+def test_the_state_of_pytorchs_generators_is_passed_as_a_struct() -> None:
+    y = np.zeros(2, np.uint64)
+    numbers = Struct(seed=np.uint64(21), offset=np.uint64(4), within=np.uint64(0), captured=np.bool_(False))
+    assert launch(PHILOX, "k", 1, 1, [numbers, y]).ok
+    assert y.tolist() == [42, 4]
+    seed, offset = np.full(1, 5, np.int64), np.full(1, 6, np.int64)
+    pointers = Struct(seed=seed, offset=offset, within=np.uint64(3), captured=np.bool_(True))
+    assert launch(PHILOX, "k", 1, 1, [pointers, y]).ok
+    assert y.tolist() == [10, 9]

@@ -36,7 +36,8 @@ class CompilerUnavailable(RuntimeError):
 @dataclass(slots=True)
 class Compiled:
     """PTX, registers a thread by kernel as ptxas reports them, mangled names of the instances that were asked
-    for, the texts of the files by name, and kernels that are templates with the instances that host code launches.
+    for, the texts of the files by name, and kernels that are templates with the instances that host code launches, and
+    with an example of one.
 
     ``unoptimised`` compiles the same once more without optimisation; ``notes`` say what a user should know."""
 
@@ -45,6 +46,7 @@ class Compiled:
     instances: dict[str, str]
     sources: dict[str, str]
     templates: dict[str, list[str]] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
     unoptimised: Callable[[], Compiled] | None = None
     notes: tuple[str, ...] = ()
 
@@ -157,11 +159,11 @@ def compile_source(
     defined = frozenset(found[1] for found in given if found)
     code = HostCode(files, searched, [header.decode() for header in standard], words, defined=defined)
     sources = {name: text, **{header.name: header.text for header in files.headers}}
-    templates = files.templates()
+    templates, examples = files.templates(), files.examples()
 
     def compiled(job: _Job) -> Compiled:
         ptx, registers, lowered, notes = _without_host_code(job, code, entries)
-        return Compiled(ptx, registers, lowered, sources, templates, notes=notes)
+        return Compiled(ptx, registers, lowered, sources, templates, examples, notes=notes)
 
     result = compiled(job)
     if not {"-G", "--device-debug"} & {*more}:

@@ -150,6 +150,7 @@ class Program:
     registers_per_thread: dict[str, int] = field(default_factory=dict)
     functions: dict[str, int] = field(default_factory=dict, repr=False)
     templates: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    examples: dict[str, str] = field(default_factory=dict, repr=False)  # of instances of templates, by kernel
     arch: str = DEFAULT
     replicas: bool = False
     unoptimised: Callable[[], Program] | None = field(default=None, repr=False)

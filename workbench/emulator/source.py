@@ -82,6 +82,7 @@ def load(
         program.unoptimised = cache(lambda: _named(unoptimised(), name, device))
     program.notes = compiled.notes
     program.templates.update(compiled.templates)
+    program.examples.update(compiled.examples)
     return program
 
 

@@ -463,4 +463,4 @@ def _find_entry(program: Program, wanted: str | None) -> Entry:
 
 def _example(program: Program, template: str) -> str:
     launched = program.templates[template]
-    return f"as its host code has it: {' or '.join(launched)}" if launched else f"such as {template}<float>"
+    return f"as its host code has it: {' or '.join(launched)}" if launched else f"such as {program.examples[template]}"

@@ -80,6 +80,16 @@ class SourceFiles:
                 found[token.text] += [instance] if instance not in found[token.text] else []
         return found
 
+    def examples(self) -> dict[str, str]:
+        """Kernels that are templates, each with an instance by the kinds of its parameters."""
+        return {
+            name: f"{name}<{', '.join(_template_arguments(declaration.tokens))}>"
+            for file in self.all
+            for _, declaration in _kernels(file.declared)
+            for name in sorted(declaration.names)[:1]
+            if declaration.tokens[0].text == "template"
+        }
+
     def signatures(self) -> list[tuple[str, list[str]]]:
         """The kernels with a body, each by its name with namespaces, and its parameters as the source has them."""
         return [
@@ -159,6 +169,28 @@ def _kernels(
             yield path, declaration
         names = [t.text for t in declaration.head if t.kind == "word" and t.text not in ("namespace", "inline")]
         yield from _kernels(declaration.children, (*path, *(names if declaration.kind == "namespace" else [])))
+
+
+def _template_arguments(tokens: Sequence[Token]) -> list[str]:
+    """An argument for each parameter of a template that has no default, by its kind."""
+    depth, parameter, found = 0, list[str](), list[str]()
+    for token in tokens[1:]:
+        depth += (token.text == "<") - (token.text == ">")
+        if depth == 0 or (depth == 1 and token.text == ","):
+            kind = parameter[:-1] or parameter
+            if "=" in parameter:
+                break
+            if parameter[:1] in (["typename"], ["class"]):
+                found.append("float")
+            elif parameter:
+                of_numbers = {"int", "unsigned", "size_t", "long", "short", "int32_t", "uint32_t", "auto"}
+                found.append("true" if "bool" in kind else "32" if of_numbers & {*kind} else f"{' '.join(kind)}(0)")
+            parameter = []
+            if depth == 0:
+                break
+        elif not (depth == 1 and token.text == "<"):
+            parameter.append(token.text)
+    return found
 
 
 def _parameters(text: str, kernel: Declaration) -> list[str]:

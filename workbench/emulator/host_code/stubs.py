@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..source_lines import MATHEMATICAL
-from .torch_header import TORCH
+from .torch_header import PHILOX, TORCH
 
 __all__ = [
     "ANNOTATING",
@@ -24,6 +24,7 @@ __all__ = [
 PRELUDE = "workbench/implicit.h"
 _TORCH = "workbench/torch.h"
 _DRIVER = "workbench/cuda.h"
+_PHILOX = "workbench/philox.h"
 
 _MACROS = {
     "INFINITY": "__builtin_bit_cast(float, 0x7f800000u)",
@@ -166,7 +167,12 @@ _EMPTY = (  # headers of C++ that device libraries include for their functions o
     *("map", "memory", "mutex", "new", "ostream", "queue", "random", "ratio", "regex", "set", "sstream", "stdexcept"),
     *("string", "string_view", "thread", "typeinfo", "unordered_map", "unordered_set", "vector"),
 )
-HEADERS = {_DRIVER: _DRIVER_TEXT, _TORCH: TORCH, **dict.fromkeys(_EMPTY, "")}
+HEADERS = {
+    _DRIVER: _DRIVER_TEXT,
+    _TORCH: TORCH,
+    _PHILOX: PHILOX.replace("#include", f'#include "{_TORCH}"\n#include', 1),
+    **dict.fromkeys(_EMPTY, ""),
+}
 """Texts of the headers that ``stub_for`` names, and of headers of the host that device libraries include."""
 
 _BOTH = frozenset({"__host__", "__device__"})
@@ -245,7 +251,8 @@ def may_define_macros(name: str) -> bool:
 def stub_for(name: str) -> str:
     """Text in place of ``#include`` of a header of the host: other headers on the same line, or nothing."""
     if name.partition("/")[0] in _TORCH_FOLDERS:
-        return f'#include "{_TORCH}"'
+        has_generator = any(part in name for part in ("Philox", "CUDAGenerator", "CUDAGraphsUtils", "UnpackRaw"))
+        return f'#include "{_PHILOX if has_generator else _TORCH}"'
     if name in ("cuda.h", "cudaTypedefs.h"):
         return f'#include "{_DRIVER}"'
     return ""

@@ -1,6 +1,6 @@
 """What kernels of PyTorch extensions use of PyTorch's headers: half types, packed accessors, a few macros."""
 
-__all__ = ["TORCH"]
+__all__ = ["PHILOX", "TORCH"]
 
 _HALF = r"""#pragma once
 #include "workbench/cuda.h"
@@ -156,6 +156,26 @@ __device__ __forceinline__ unsigned WARP_BALLOT(int predicate, unsigned mask = 0
 __device__ __forceinline__ unsigned ACTIVE_MASK() { return __activemask(); }
 __device__ __forceinline__ void WARP_SYNC(unsigned mask = 0xffffffff) { __syncwarp(mask); }
 """
+
+PHILOX = r"""#pragma once
+#include <tuple>
+namespace at {
+// the state of a generator, as PyTorch passes it: numbers, or pointers to them while a graph is captured
+struct PhiloxCudaState {
+    union Payload { uint64_t val; int64_t* ptr; };
+    Payload seed_, offset_;
+    uint64_t offset_intragraph_;
+    bool captured_;
+};
+namespace cuda { namespace philox {
+__device__ __forceinline__ std::tuple<uint64_t, uint64_t> unpack(at::PhiloxCudaState state) {
+    if (!state.captured_) return std::make_tuple(state.seed_.val, state.offset_.val);
+    const uint64_t offset = static_cast<uint64_t>(*state.offset_.ptr) + state.offset_intragraph_;
+    return std::make_tuple(static_cast<uint64_t>(*state.seed_.ptr), offset);
+}
+} } }
+"""
+"""The state of PyTorch's generators, in place of the headers that declare it."""
 
 TORCH = _HALF + _ACCESSORS + _INFOS + _MACROS + _SHUFFLES
 """The text of a header in place of all of PyTorch's."""
