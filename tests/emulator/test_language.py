@@ -113,7 +113,9 @@ def test_formats_are_those_of_c() -> None:
 
 ENDLESS = """
 extern "C" __global__ void k(volatile int* x) {
-    while (x[0] == 0) {}  // here
+    int turns = 0;  // what changes: a loop that is again as it was is named at once
+    while (x[0] == 0) turns++;  // here
+    x[0] = turns;
 }
 """
 
