@@ -182,11 +182,12 @@ class Emulation(ContextDecorator):
         """Runs a launch; where it goes beyond views and stays in their storage, again, as a device does it."""
         options = {name: self._how[name] for name in _LAUNCH_OPTIONS}
 
-        def execute(whole: bool) -> tuple[Report, Placement]:
+        def execute(whole: bool, **more: Any) -> tuple[Report, Placement]:
             placement = Placement(Memory(), self.unwritten, whole)
             placed = placement.arguments(arguments, self._how["reachable"])
             options.update(self._in_series(compiled, seed != self._how["seed"] or (whole and not storage), placement))
-            return run(compiled, launched.grid, placed, placement, self.target, seed=seed, **options), placement
+            given = {**options, "seed": seed, **more}
+            return run(compiled, launched.grid, placed, placement, self.target, **given), placement
 
         storage = self._how["bounds"] == "storage"
         report, placement = execute(storage)
@@ -201,6 +202,12 @@ class Emulation(ContextDecorator):
             if beyond:
                 report, placement = execute(True)
                 report.findings += [_beyond_its_view(finding) for finding in beyond]
+        kinds = {finding.kind for finding in report.failures}
+        if kinds == {FindingKind.INDEX_OVERFLOW}:  # LLVM computes modulo 2^32 where the index fits
+            overflown, asked = report.failures[0], self._how["suppress"]
+            asked = (asked,) if isinstance(asked, str) else tuple(asked)
+            report, placement = execute(placement.whole, suppress=(*asked, str(FindingKind.INDEX_OVERFLOW)))
+            report.findings.append(replace(overflown, severity=Severity.NOTE))
         placement.copy_back()
         return report, placement
 
