@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -318,7 +319,8 @@ def changing():
     def spoil(problem, storage):
         if problem.tier is Tier.BOUNDED and next(calls) % 2:
             c = problem.arrays()["C"].view(storage["C"])
-            c[0, 0] = np.nextafter(c[0, 0], c.dtype.type(np.inf))
+            at = tuple(np.argwhere(np.isfinite(c))[0])
+            c[at] = np.nextafter(c[at], c.dtype.type(np.inf))
 
     return spoil
 
@@ -331,15 +333,15 @@ def test_an_answer_that_differs_from_launch_to_launch_is_not_deterministic(stage
 
 
 def test_an_answer_that_is_another_after_many_launches_is_not_deterministic(stage):
-    in_a_row: list[object] = []
+    launches: Counter[object] = Counter()
 
     def spoil(problem, storage):
-        in_a_row[:] = [*in_a_row, problem] if problem in in_a_row[-1:] else [problem]
-        if len(in_a_row) > 6:
+        launches[problem] += 1
+        if launches[problem] > 8:
             changing_once(problem, storage)
 
     changing_once = changing()
-    result = verify(stage, spoil)
+    result = verify(stage, spoil, seed=3)  # which ends with C of fp32
     assert result.verdict is Verdict.NOT_DETERMINISTIC
     assert result.problems == 30
 
@@ -365,9 +367,9 @@ def test_arrays_have_every_alignment_that_a_stage_claims_and_no_better_one(stage
             harness.solve(claims, Watch(), harness.Case.of(GemmProblem(m=1, n=1, k=1, dtype="fp16", seed=seed)))
         least = (max(alignment, 2), max(alignment, 2), max(alignment, 4))  # an element of C has 4 bytes
         assert seen[0] == {least}
-        every = {1 << i for i in range(1, 9) if 1 << i >= alignment}
+        every = {1 << i for i in range(1, 13) if 1 << i >= alignment}
         assert {a for a, _, _ in seen[1]} == {b for _, b, _ in seen[1]} == every
-        assert len(seen[1]) > len(every) or alignment == 256  # they differ from array to array
+        assert len(seen[1]) > len(every)  # they differ from array to array
 
 
 def test_the_first_problem_and_every_fifth_are_solved_twice(stage):

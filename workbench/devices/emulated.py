@@ -36,15 +36,19 @@ MOST_WARP_INSTRUCTIONS = 100_000_000
 MOST_BYTES = 8 << 30
 """Of all arrays of a plan; the emulator needs twice that."""
 
-PERSISTENT_BLOCKS = (2, 4, 6, 10)
+PERSISTENT_BLOCKS = (2, 4, 6, 10, 40, 132, 264)
 """Blocks of a persistent launch, of which the seed chooses one: few, so that small problems already make every block
-work on several items, and not always as few, so that blocks have others to wait for or to share work with."""
+work on several items, and not always as few, so that blocks have others to wait for or to share work with; and as many
+as a device holds."""
 
 MOST_REGISTERS = 255
 """Of a thread, on every device."""
 
 ADDRESSES = 16
 """Of so many places in memory, the seed chooses where the arrays of a plan lie."""
+
+DISTANCES = (0, 256, 1 << 16, 1 << 24, 1 << 33)
+"""Bytes by which an array is at most farther from the one before it than it has to be: below 2^32 and beyond."""
 
 
 @lru_cache(maxsize=64)
@@ -144,7 +148,12 @@ class _EmulatedPlan:
         self.statistics: list[emulator.Statistics] = []  # of the launches of the last run
         self._memory = emulator.Memory(seed % ADDRESSES)
         self._allocations: dict[str, emulator.Allocation] = {}
-        for name, array in arrays.items():
+        rng = np.random.default_rng([self._seed])
+        for name in map(str, rng.permutation(list(arrays))):
+            if name in plan.aliases:
+                continue
+            array = arrays[name]
+            self._memory.skip(int(rng.integers(1 + int(rng.choice(DISTANCES)))))
             # outputs stay uninitialised, so that a kernel which reads what it never wrote is found out
             allocation = self._memory.allocate(
                 array.nbytes,
@@ -155,6 +164,7 @@ class _EmulatedPlan:
                 writable=array.output,  # an input that is written to is named where it happens
             )
             self._allocations[name] = allocation
+        self._allocations |= {name: self._allocations[other] for name, other in plan.aliases.items()}
         self._fill(storage)
 
     def _fill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -231,7 +241,7 @@ class _EmulatedPlan:
     def read(self, name: str) -> np.ndarray[Any, Any]:
         array, allocation = self._arrays[name], self._allocations[name]
         values = self._memory.read(allocation, array.dtype.numpy, (array.storage_elements,))
-        written = self._memory.initialised(allocation).reshape(-1, array.dtype.itemsize).all(axis=1)
+        written = self._memory.initialised(allocation)[: array.nbytes].reshape(-1, array.dtype.itemsize).all(axis=1)
         values[~written] = array.poisoned()[~written]
         return values
 

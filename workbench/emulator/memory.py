@@ -371,6 +371,10 @@ class Memory:
         self._allocations.append(allocation)
         return allocation
 
+    def skip(self, nbytes: int) -> None:
+        """Leaves so many bytes more between the last allocation and the next one."""
+        self._next += nbytes
+
     def storage(self, address: int, nbytes: int) -> npt.NDArray[np.uint8]:
         """Where the bytes of a new allocation lie."""
         return _aligned_bytes(nbytes)

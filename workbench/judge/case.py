@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import WITHOUT_NUMBERS, Array, Arrays, Distribution
+from ..model.default_controls import obvious_controls
 from ..model.origin import BadOperation, arrays_like, declared
 from ..model.problem import Problem, Tier
 from ..model.results import Failure, Verdict, WrongElement
@@ -295,6 +296,9 @@ class Case:
                 name: arrays_like(f"negative_controls, for `{name}`,", answer, shapes)
                 for name, answer in self.problem.negative_controls(self.inputs, self.expected).items()
             }
+        if not answers:
+            return 0, []  # the operation has to know what is wrong of it
+        answers = obvious_controls(self.arrays, self.expected) | answers
         verdicts = {
             name: accepts(self.arrays, answer, self.expected, self.bound, self.problem.tier)
             for name, answer in answers.items()

@@ -14,20 +14,26 @@ from typing import Any
 import numpy as np
 
 from ..devices import BoundPlan, Device, Fault
-from ..model.arrays import BEST_ALIGNMENT, WITHOUT_NUMBERS, Array, Arrays
+from ..model.arrays import OF_PAGES, WITHOUT_NUMBERS, Array, Arrays, Distribution
 from ..model.launch import Plan
 from ..model.origin import BadOperation, BadStage, declared, is_control, raised_at
 from ..model.problem import Tier
 from ..model.results import Failure, Verdict
 from ..model.stage import Stage
 from ..toolchain.compiler import CompileError, CompilerUnavailable
-from .case import Case
+from .case import Case, quiet
 
 MOST_SCRATCH = 16 << 30
 """Bytes of all scratch arrays of a plan."""
 
-LAUNCHES, IN_EMULATOR = 100, 12
+LAUNCHES, IN_EMULATOR = 100, 30
 """How often one small problem is solved in the same memory: on a GPU, and in the emulator, which takes longer."""
+
+IN_BETWEEN = 5
+"""One of so many of these launches solves the problem of the next seed."""
+
+ALTERED = (1 / 8, 1 / 64, 0.0)
+"""Of the elements of an input that are others in a launch on nearly the same inputs: one at least."""
 
 
 def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan:
@@ -41,7 +47,8 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
         plan = stage.plan(case.problem)
         _check_scratch(plan)
         names = [*case.arrays, *plan.scratch]
-        plan = dataclasses.replace(plan, alignments=_alignments(stage.alignment, names, case.problem.seed))
+        alignments = _alignments(stage.alignment, names, case.problem.seed)
+        plan = dataclasses.replace(plan, alignments=alignments, aliases=aliases(case))
     except (CompileError, CompilerUnavailable, OSError, MemoryError, Fault):
         raise
     except BadStage as error:
@@ -69,9 +76,29 @@ def _alignments(least: int, names: Sequence[str], seed: int) -> dict[str, int]:
     """What each array's address is a multiple of: for even seeds `least` bytes, and no more; for odd ones that or a
     better alignment, not the same for all, since a kernel may take another path where it finds one.
     """
-    levels = max(1, (BEST_ALIGNMENT // least).bit_length())
+    levels = max(1, (OF_PAGES // least).bit_length())
     chosen = np.random.default_rng(seed).integers(levels, size=len(names)) if seed % 2 else np.zeros(len(names), int)
     return {name: least << int(level) for name, level in zip(names, chosen, strict=True)}
+
+
+def aliases(case: Case) -> dict[str, str]:
+    """Inputs that lie in the memory of another one: in some problems where they hold the same numbers.
+
+    Only where their storage begins alike: other layouts have gaps elsewhere.
+    """
+    problem = case.problem
+    if problem.distribution is not Distribution.SAME or (problem.seed + tuple(Tier).index(problem.tier)) % 2:
+        return {}
+    storage = case.storage()
+    found: dict[str, str] = {}
+    names = [n for n in problem.distributed_inputs() if n in case.inputs and not case.arrays[n].output]
+    for name in sorted(names, key=lambda n: storage[n].nbytes):
+        for other in sorted(names, key=lambda n: storage[n].nbytes, reverse=True):
+            alike = other not in found and other != name and storage[other].dtype == storage[name].dtype
+            if alike and storage[other].tobytes().startswith(storage[name].tobytes()):
+                found[name] = other
+                break
+    return found
 
 
 def solve(stage: Stage[Any], device: Device, case: Case, order: int = 0) -> Arrays:
@@ -105,9 +132,11 @@ def in_one_memory(
 
 
 def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Failure | None:
-    """Solve a case once more on fresh memory, and then the one of the next seed in the same memory. A failure is one of
-    the problem that fails: of the next seed where that fails in memory of its own as well."""
+    """Solve a case once more on fresh memory, and then in the same memory the one of the next seed, or this one with a
+    few other numbers: what is kept by some of its inputs is told by that. A failure is one of the problem that fails:
+    of the next seed where that fails in memory of its own as well."""
     other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
+    other = _altered(case, other) or other
     with contextlib.closing(in_one_memory(stage, device, case, (case, other))) as launches:
         try:
             second = next(launches)
@@ -137,6 +166,25 @@ def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Fail
     return dataclasses.replace(stale, verdict=Verdict.STALE, problem=str(case.problem), message=message)
 
 
+def _altered(case: Case, other: Case) -> Case | None:
+    """The case with a few elements of another one among its inputs, for every second seed; None where inputs hang
+    together, or it takes long to know how large errors may be."""
+    problem = case.problem
+    names = [n for n in problem.distributed_inputs() if n in case.inputs]
+    plain = problem.drawn_plainly if problem.tier is Tier.EXACT else problem.tier is Tier.BOUNDED
+    if problem.seed % 2 or not plain or not names or aliases(case):
+        return None
+    rng = np.random.default_rng(problem.seed)
+    inputs, share = dict(case.inputs), rng.choice(ALTERED)
+    for name in names if share else [str(rng.choice(names))]:
+        there = rng.random(inputs[name].shape) < share
+        there.reshape(-1)[int(rng.integers(there.size))] = True
+        inputs[name] = np.where(there, other.inputs[name], inputs[name])
+    with declared("the operation"), quiet(problem):
+        expected = {name: np.asarray(values) for name, values in problem.reference(inputs).items()}
+    return dataclasses.replace(case, inputs=inputs, expected=expected, bound=case.bound_for(inputs))
+
+
 IN_SAME_MEMORY = "when launched on other inputs in the same memory"
 
 
@@ -155,18 +203,25 @@ def _alone(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
 def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
     """Solve a case over and over in one memory: what depends on the number of launches or on chance is told by that.
 
-    Every answer has to be right, and the same one unless the stage says that it is not deterministic.
+    Every answer has to be right, and the same one unless the stage says that it is not deterministic. Now and then the
+    problem of the next seed is solved in between.
     """
     first: Arrays = {}
-    number, cases = 0, [case] * (LAUNCHES if device.times else IN_EMULATOR)
+    other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
+    count = LAUNCHES if device.times else IN_EMULATOR
+    number, cases = 0, [case if number % IN_BETWEEN else other for number in range(1, count + 1)]
     try:
         for number, after in enumerate(in_one_memory(stage, device, case, cases), 1):
+            if number % IN_BETWEEN == 0:
+                wrong, _ = other.judge(after.__getitem__)
+                if wrong:
+                    return _alone(stage, device, other) or _stale_in(number, wrong, case)
+                continue
             differs = _difference(case, first, after) if first else None
             if differs or not first:
                 wrong, _ = case.judge(after.__getitem__)
                 if wrong:
-                    verdict = Verdict.STALE if wrong.verdict is Verdict.MISMATCH else wrong.verdict
-                    return dataclasses.replace(wrong, verdict=verdict, message=_of_launch(number, wrong.message))
+                    return _stale_in(number, wrong, case)
             if differs and stage.deterministic:
                 return differs
             first = first or after
@@ -174,6 +229,12 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
         said = f"in launch {number + 1} on the same inputs: {fault}"
         return Failure(fault.verdict, str(case.problem), said, "", hazards=[*fault.hazards])
     return None
+
+
+def _stale_in(number: int, wrong: Failure, case: Case) -> Failure:
+    verdict = Verdict.STALE if wrong.verdict is Verdict.MISMATCH else wrong.verdict
+    message = _of_launch(number, wrong.message)
+    return dataclasses.replace(wrong, verdict=verdict, problem=str(case.problem), message=message)
 
 
 def _of_launch(number: int, message: str) -> str:

@@ -277,8 +277,8 @@ def same_numbers(arrays: Mapping[str, Array], names: Sequence[str], drawn: Array
 Arrays = dict[str, np.ndarray[Any, Any]]
 """Values of arrays by name."""
 
-BEST_ALIGNMENT = 256
-"""Bytes at a multiple of which fresh memory of a device starts."""
+BEST_ALIGNMENT, OF_PAGES = 256, 4096
+"""Bytes at a multiple of which fresh memory of a device starts, and at a multiple of which some of it starts."""
 
 
 @dataclass(frozen=True)

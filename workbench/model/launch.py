@@ -64,14 +64,16 @@ class Plan:
     """The launches of a stage for one problem, in stream order, and the scratch arrays that pass data between them.
 
     Even a slow stage should end within `expected_seconds`; the deadline is a multiple of it. `alignments` names arrays
-    whose address is a multiple of these bytes and of no larger power of two. All other arrays start at a multiple of
-    256 bytes.
+    whose address is a multiple of these bytes, and below 256 of no larger power of two. All other arrays start at a
+    multiple of 256 bytes. `aliases` names inputs that begin with the same bytes as another one, and may be the same
+    memory.
     """
 
     launches: tuple[Launch, ...]
     scratch: Mapping[str, Array] = field(default_factory=dict)
     expected_seconds: float = 0.0
     alignments: Mapping[str, int] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def alignment(self, name: str, array: Array) -> int:
         """An array starts at a multiple of this number of bytes, which is at least the size of an element."""

@@ -254,11 +254,18 @@ void unpack(Warp& warp, const Instruction& instruction) {
                           [&](int l) { return static_cast<Part>(whole[l] >> (8 * sizeof(Part) * k)); });
 }
 
-// ---- clocks: time counts executed warp instructions of the block, so that a run repeats itself
+// ---- clocks: time goes on with the executed warp instructions of the block, so that a run repeats itself.
+// Where it starts, and how much of it an instruction takes, is drawn from the seed of the launch.
 
 template <class T>
 void read_clock(Warp& warp, const Instruction& instruction) {  // variant: right shift
-  const uint64_t now = warp.block->executed;
+  Block& block = *warp.block;
+  Random random{warp.machine->launch->seed};
+  const uint64_t start = random.next() >> 8;
+  const uint32_t stride = 1u << random.below(8);
+  Random step{random.next() + block.ticks};
+  block.ticks += 1 + step.below(2 * stride);  // both are never less: time never goes back
+  const uint64_t now = start + block.executed * stride + block.ticks;
   write_lanes<T>(warp, instruction.operands[0],
                  [&](int) { return static_cast<T>(now >> instruction.variant); });
 }

@@ -1,8 +1,8 @@
-// f32 and f64 arithmetic, rounded to nearest. The .approx functions are computed in higher precision and
-// rounded, so they are within the bounds that PTX states but not bit for bit what a GPU gives.
+// f32 and f64 arithmetic, rounded to nearest. The .approx functions are within the bounds that PTX states but
+// not bit for bit what a GPU gives.
 #include <tuple>
 
-#include "float_functors.hpp"
+#include "approximate.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -31,19 +31,34 @@ struct Coarse {  // rcp/rsqrt.approx.ftz.f64: the low half of the result is zero
   }
 };
 struct Sine {
-  float operator()(float a) const { return std::isinf(a) ? NAN : std::sin(a); }
+  template <class T>
+  T operator()(T a) const {
+    return std::isinf(a) ? T(NAN) : std::sin(a);
+  }
 };
 struct Cosine {
-  float operator()(float a) const { return std::isinf(a) ? NAN : std::cos(a); }
+  template <class T>
+  T operator()(T a) const {
+    return std::isinf(a) ? T(NAN) : std::cos(a);
+  }
 };
 struct Exponential2 {
-  float operator()(float a) const { return std::exp2(a); }
+  template <class T>
+  T operator()(T a) const {
+    return std::exp2(a);
+  }
 };
 struct Logarithm2 {
-  float operator()(float a) const { return std::log2(a); }
+  template <class T>
+  T operator()(T a) const {
+    return std::log2(a);
+  }
 };
 struct HyperbolicTangent {
-  float operator()(float a) const { return std::tanh(a); }
+  template <class T>
+  T operator()(T a) const {
+    return std::tanh(a);
+  }
 };
 
 enum { kFinite, kInfinite, kNumber, kNotANumber, kNormal, kSubnormal };
@@ -73,6 +88,13 @@ template <class Op, class... A>
 void add_with_ftz(Table& table, const std::string& name) {
   add_lanewise<Op, float, A...>(table, name + ".f32");
   add_lanewise<Ftz<Op>, float, A...>(table, name + ".ftz.f32");
+}
+
+template <class Op, class Error, class... A>
+void add_approximate(Table& table, const std::string& name) {
+  using Inexact = Approximate<Op, Error>;
+  add_approximation<Inexact, float, A...>(table, name + ".f32");
+  add_approximation<Ftz<Inexact>, float, A...>(table, name + ".ftz.f32");
 }
 
 // name, name.rn, with and without .ftz and .sat
@@ -152,8 +174,9 @@ void add_float_operations(Table& table) {
   add_double<FloatSubtract>(table, "sub");
   add_double<FloatMultiply>(table, "mul");
   add_lanewise<Fused, double, double, double, double>(table, "fma.rn.f64");
-  for (const char* form : {".rn", ".approx", ".full"})
-    add_with_ftz<FloatDivide, float, float>(table, std::string("div") + form);
+  add_with_ftz<FloatDivide, float, float>(table, "div.rn");
+  for (const char* form : {".approx", ".full"})
+    add_approximate<FloatDivide, UnitsInLastPlace<2>, float, float>(table, std::string("div") + form);
   add_lanewise<FloatDivide, double, double, double>(table, "div.rn.f64");
 
   add_with_ftz<FloatNegate, float>(table, "neg");
@@ -165,21 +188,21 @@ void add_float_operations(Table& table) {
   add_extremes<false>(table, "min");
   add_extremes<true>(table, "max");
 
-  for (const char* form : {".rn", ".approx"}) {
-    add_with_ftz<Reciprocal, float>(table, std::string("rcp") + form);
-    add_with_ftz<SquareRoot, float>(table, std::string("sqrt") + form);
-  }
+  add_with_ftz<Reciprocal, float>(table, "rcp.rn");
+  add_with_ftz<SquareRoot, float>(table, "sqrt.rn");
+  add_approximate<Reciprocal, UnitsInLastPlace<1>, float>(table, "rcp.approx");
+  add_approximate<SquareRoot, Relative<230>, float>(table, "sqrt.approx");
   add_lanewise<Reciprocal, double, double>(table, "rcp.rn.f64");
   add_lanewise<SquareRoot, double, double>(table, "sqrt.rn.f64");
   add_lanewise<Coarse<Reciprocal>, double, double>(table, "rcp.approx.ftz.f64");
   add_lanewise<Coarse<ReciprocalSquareRoot>, double, double>(table, "rsqrt.approx.ftz.f64");
   add_lanewise<ReciprocalSquareRoot, double, double>(table, "rsqrt.approx.f64");
-  add_with_ftz<ReciprocalSquareRoot, float>(table, "rsqrt.approx");
-  add_with_ftz<Sine, float>(table, "sin.approx");
-  add_with_ftz<Cosine, float>(table, "cos.approx");
-  add_with_ftz<Exponential2, float>(table, "ex2.approx");
-  add_with_ftz<Logarithm2, float>(table, "lg2.approx");
-  add_lanewise<HyperbolicTangent, float, float>(table, "tanh.approx.f32");
+  add_approximate<ReciprocalSquareRoot, Relative<229>, float>(table, "rsqrt.approx");
+  add_approximate<Sine, OfWave, float>(table, "sin.approx");
+  add_approximate<Cosine, OfWave, float>(table, "cos.approx");
+  add_approximate<Exponential2, UnitsInLastPlace<2>, float>(table, "ex2.approx");
+  add_approximate<Logarithm2, OfLogarithm, float>(table, "lg2.approx");
+  add_approximation<Approximate<HyperbolicTangent, Relative<110>>, float, float>(table, "tanh.approx.f32");
 
   add_class<kFinite>(table, "finite");
   add_class<kInfinite>(table, "infinite");

@@ -1,7 +1,7 @@
 // f16, bf16 and their pairs.
 #include <tuple>
 
-#include "float_functors.hpp"
+#include "approximate.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -9,13 +9,19 @@ namespace {
 struct Exponential2 {
   template <class T>
   T operator()(T a) const {
-    return T(std::exp2(static_cast<float>(a)));
+    if constexpr (is_half<T>)
+      return T(std::exp2(static_cast<float>(a)));
+    else
+      return std::exp2(a);
   }
 };
 struct HyperbolicTangent {
   template <class T>
   T operator()(T a) const {
-    return T(std::tanh(static_cast<float>(a)));
+    if constexpr (is_half<T>)
+      return T(std::tanh(static_cast<float>(a)));
+    else
+      return std::tanh(a);
   }
 };
 
@@ -35,6 +41,13 @@ void add_both(Table& table, const std::string& name, const std::string& type) {
     add_lanewise<Op, H, H, H, H>(table, name + type);
     add_lanewise<Both<Op>, P, P, P, P>(table, name + type + "x2");
   }
+}
+
+template <class Op, class H>
+void add_approximate(Table& table, const std::string& name, const std::string& type) {
+  using P = Pair<H>;
+  add_approximation<Op, H, H>(table, name + type);
+  add_approximation<Both<Op>, P, P>(table, name + type + "x2");
 }
 
 // subnormal halves become zero
@@ -117,10 +130,12 @@ void add_half_operations(Table& table) {
   add_f16_extremes<true>(table, "max");
   add_extremes<false, bf16>(table, "min", ".bf16");
   add_extremes<true, bf16>(table, "max", ".bf16");
-  add_both<Exponential2, f16, 1>(table, "ex2.approx", ".f16");
-  add_both<FtzHalf<Exponential2>, bf16, 1>(table, "ex2.approx.ftz", ".bf16");
-  add_both<HyperbolicTangent, f16, 1>(table, "tanh.approx", ".f16");
-  add_both<HyperbolicTangent, bf16, 1>(table, "tanh.approx", ".bf16");
+  using Ex2 = Exponential2;
+  using Tanh = HyperbolicTangent;
+  add_approximate<Approximate<Ex2, Relative<99>>, f16>(table, "ex2.approx", ".f16");
+  add_approximate<FtzHalf<Approximate<Ex2, Relative<70>>>, bf16>(table, "ex2.approx.ftz", ".bf16");
+  add_approximate<Approximate<Tanh, Absolute<110>>, f16>(table, "tanh.approx", ".f16");
+  add_approximate<Approximate<Tanh, Absolute<80>>, bf16>(table, "tanh.approx", ".bf16");
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

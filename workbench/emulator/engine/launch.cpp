@@ -591,7 +591,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   block.free_registers = 0;
   block.exit_pc = -1;
   block.alive = machine.threads_per_block;
-  block.executed = 0;
+  block.executed = block.ticks = 0;
   block.triggered = false;
   for (NamedBarrier& barrier : block.barriers) barrier = NamedBarrier{};
   block.leaver = Leaver{};
@@ -623,6 +623,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
     for (int l = 0; l < kLanes; ++l) warp.copy_group[l] = warp.bulk_group[l] = warp.cluster_phase[l] = 0;
 
     auto* special = reinterpret_cast<uint32_t*>(warp.registers + machine.program->special_offset);
+    const int64_t first_sm = launch.seed ? Random{launch.seed}.below(132) : 0;
     const auto set = [&](Special which, int lane, uint32_t value) {
       special[static_cast<int>(which) * kLanes + lane] = value;
     };
@@ -633,7 +634,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
       set(Special::tid_z, l, thread / launch.block[0] / launch.block[1]);
       set(Special::laneid, l, static_cast<uint32_t>(l));
       set(Special::warpid, l, static_cast<uint32_t>(warp.id));
-      set(Special::smid, l, static_cast<uint32_t>(block.id % 132));
+      set(Special::smid, l, static_cast<uint32_t>((block.id + first_sm) % 132));
       for (int d = 0; d < 3; ++d) {
         set(static_cast<Special>(static_cast<int>(Special::ctaid_x) + d), l, block.position[d]);
         set(static_cast<Special>(static_cast<int>(Special::clusterid_x) + d), l, cluster_position[d]);

@@ -376,6 +376,7 @@ struct Block {
   bool triggered = false;                            // launches that depend on this one
   int32_t exit_pc = -1;                              // where the last of them left
   uint64_t executed = 0;                             // warp instructions
+  uint64_t ticks = 0;                                // that its clock is ahead of these
   std::map<uint64_t, TensorMapBytes> acquired_maps;  // in global memory, as fences of its threads found them
   std::shared_ptr<BlockRaces> races;
 };
