@@ -23,9 +23,9 @@ FUNCTION, FILE = 60, 600
 
 BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 68_900),
-    "Python of tests/": (("tests",), (".py",), 60_300),
+    "Python of tests/": (("tests",), (".py",), 60_500),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_310),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_500),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_700),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 25_900),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

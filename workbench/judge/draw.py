@@ -44,13 +44,19 @@ EACH = 50
 BEYOND = 2
 """Times the largest extent of the suite that one extent has at most."""
 
-AT_BOUNDARIES, POWERS, STRIDES = 6, 3, 2
+AT_BOUNDARIES, POWERS, STRIDES = 6, 4, 3
 """Problems of 50 with an extent beside a constant of the kernel; with powers of two as extents; with large strides."""
+
+TELLING = 24
+"""Extents below this are made larger where inputs are those that chance leaves out: a row has to show them."""
+
+TOLD = 4
+"""Problems with small extents that show as much of their kind of inputs as one without."""
 
 SMALLER = 4
 """Problems that are tried in the place of one that failed with inputs that chance leaves out."""
 
-LARGE_STRIDE, MOST_STORED = (16, 4096), 2**22
+LARGE_STRIDE, MOST_STORED = (32, 4096), 2**22
 """Elements more than it had that a row of a large stride has; and elements of all arrays of such a problem."""
 
 
@@ -274,7 +280,8 @@ class _SoFar:
 
     def _note(self, problem: Problem) -> None:
         """A problem has these inputs and these words."""
-        self._kinds[problem.distribution] += 1
+        small = min((getattr(problem, n) for n in problem.extents), default=TELLING) < TELLING // 2
+        self._kinds[problem.distribution] += 1 if small else TOLD
         self._with_words.update(_words(problem))
 
     @property
@@ -295,7 +302,8 @@ class _SoFar:
         room, random = self._wanted - len(taken), self._random
         kinds = [kind for kind in self._kinds if kind is not Distribution.NORMAL]
         random.shuffle(kinds)
-        first = [(self._in(kind, number), False) for number, kind in enumerate(kinds) if not self._kinds[kind]]
+        kinds.sort(key=self._kinds.__getitem__)
+        first = [(self._in(kind, number), False) for number, kind in enumerate(kinds) if self._kinds[kind] < TOLD]
         share = -(-room * 2 // EACH)  # of what 50 problems have, half of which are left out
         first += [(self._long(*far, number), True) for number, far in enumerate(self._far)]
         first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
@@ -336,6 +344,10 @@ class _SoFar:
         for name, texts in last.words().items():
             rarest = min(texts, key=lambda text: (self._with_words[kind, name, text], self._random.random()))
             last = _replaced(last, {name: parsed(name, getattr(last, name), rarest)}) or last
+        for name in self._random.sample(last.extents, len(last.extents)):
+            extent = getattr(last, name)
+            larger = _replaced(last, {name: -(-TELLING // extent) * extent}) if extent < TELLING else None
+            last = larger if larger and larger.cost.flops <= self._size.work else last
         self._note(last)
         if kind not in distributions(last):
             last = some[0]
@@ -411,7 +423,7 @@ class _SoFar:
             problem, (low, high) = self._any(), LARGE_STRIDE
             more = {n: getattr(problem, n) for n in strides(problem)}
             if not more:
-                return
+                continue
             more = {n: v + STEP * round(low / STEP * (high / low) ** self._random.random()) for n, v in more.items()}
             made = _replaced(problem, more)
             if made and _stored(made) <= MOST_STORED:

@@ -76,14 +76,19 @@ WEIGHTS = dict.fromkeys(Distribution, 1) | {
     Distribution.NORMAL: 4,
     Distribution.SCALED: 2,
     Distribution.NON_FINITE: 2,
-    Distribution.MANY_NON_FINITE: 2,
+    Distribution.MANY_NON_FINITE: 3,
     Distribution.NEGATIVE: 2,
+    Distribution.POSITIVE: 2,
+    Distribution.CONSTANT: 2,
     Distribution.WIDE: 2,
 }
 """How often each is drawn."""
 
 SHARES = (1 / 16, 1 / 2, 15 / 16)
 """Of the elements that become zero or subnormal: one of these."""
+
+ROWS = (1 / 2, 15 / 16)
+"""Of the rows that are filled with NaN, infinities and zeros: one of these."""
 
 MOST_NON_FINITE = 3
 """NaN and infinities in an array: so few that most rows have none."""
@@ -110,7 +115,9 @@ def distributed(
             return made
         rows = (*values.shape[:-1], 1) if values.ndim > 1 and rng.integers(4) else (1,) * values.ndim
         exponents = [np.zeros(rows, np.int64), rng.integers(least, high + 1, rows), np.full(rows, high)]
-        return _multiplied(made, dtype, np.choose(rng.integers(3, size=rows), exponents))
+        scaled = _multiplied(made, dtype, np.choose(rng.integers(3, size=rows), exponents))
+        smallest = np.copysign(dtype.smallest, made.astype(np.float64)).astype(made.dtype)
+        return np.where((scaled == 0) & (made != 0), smallest, scaled)  # a number keeps its sign
     if kind is Distribution.ZEROS:
         return _replaced(values, _signs(values.shape, rng) * 0.0, rng)
     if kind is Distribution.SUBNORMAL:
@@ -137,14 +144,16 @@ def _ordered(values: Values, kind: Distribution, rng: np.random.Generator) -> Va
         signed = sizes if kind is Distribution.POSITIVE else -sizes
         return np.where(np.isfinite(values), signed, values).astype(values.dtype)
     if kind is Distribution.CONSTANT:
-        return np.broadcast_to(_few_bits(_first(values, int(rng.integers(3)), rng)), values.shape).copy()
+        return np.broadcast_to(_few_bits(_first(values, int(rng.choice([0, 1, 1, 1, 2])), rng)), values.shape).copy()
     if kind is Distribution.EQUAL_ROWS:
         rows = values.reshape(-1, values.shape[-1]) if values.ndim else values
         return np.broadcast_to(_few_bits(rows[0]), values.shape).copy() if values.ndim else values
     if kind is Distribution.SORTED and values.ndim:
-        axis = 0 if rng.integers(4) == 0 else -1
-        made = np.sort(values.astype(np.float64), axis=axis).astype(values.dtype)
-        return np.asarray(np.flip(made, axis=axis) if rng.integers(4) == 0 else made)
+        made = np.sort(values.astype(np.float64), axis=-1).astype(values.dtype)
+        if rng.integers(4) == 0:
+            made = np.sort(made.astype(np.float64), axis=0).astype(values.dtype)  # rows remain in order
+        rows = rng.random([*values.shape[:-1], 1] if values.ndim > 1 else 1) < 1 / 4
+        return np.where(rows, np.flip(made, axis=-1), made)
     return values
 
 
@@ -250,12 +259,12 @@ def _with_non_finite(values: Values, dtype: DType, rng: np.random.Generator, whe
 
 def _with_many_non_finite(values: Values, dtype: DType, rng: np.random.Generator) -> Values:
     """About half of the elements of some rows or columns, or all of them, replaced: each by one of several mixtures."""
-    if values.ndim > 1 and rng.integers(3) == 0:
+    if values.ndim > 1 and rng.integers(8) == 0:
         return np.asarray(_with_many_non_finite(values.swapaxes(0, -1), dtype, rng).swapaxes(0, -1))
     infinity = np.inf if np.isinf(np.float64(np.inf).astype(dtype.numpy)) else np.nan
     kinds = np.array([[np.nan] * 4, [infinity] * 4, [-infinity] * 4, [np.nan, infinity, -infinity, -0.0]])
     rows = (*values.shape[:-1], 1) if values.ndim else ()
-    chosen, some = rng.integers(len(kinds), size=rows), rng.random(rows) < rng.choice(SHARES)
+    chosen, some = rng.integers(len(kinds), size=rows), rng.random(rows) < rng.choice(ROWS)
     if values.size and not some.any():
         some.reshape(-1)[int(rng.integers(some.size))] = True
     others = kinds[np.broadcast_to(chosen, values.shape), rng.integers(4, size=values.shape)]

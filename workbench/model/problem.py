@@ -369,6 +369,10 @@ class Problem(ABC):
         names = [n for n in self.distributed_inputs() if arrays[n].dtype.is_float and n in drawn]
         if kind in WITHOUT_NUMBERS:
             names = names if rng.integers(2) else [names[int(rng.integers(len(names)))]]
+            if (
+                kind is Distribution.MANY_NON_FINITE
+            ):  # in the largest rather than in all, where rows would have them twice
+                names = [max(self.distributed_inputs(), key=lambda n: drawn[n].size)] if rng.integers(8) else names
         whole = self.tier is Tier.EXACT
         for name in names:
             if not whole or (kind is not Distribution.ZEROS and self.exact_has(kind)):

@@ -1,0 +1,159 @@
+"""Classes of inputs, of extents and of what surrounds a launch: each is in what 50 problems draw, with a probability of
+at least 0.95, and what is wrong only there is found in the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from harness_planting import planted_stage
+from planting import Change
+
+from workbench import Launch, Size, Tier, simple_operation
+from workbench.catalogue import registry
+from workbench.devices import open_device
+from workbench.harness import Case, drawn, verify
+from workbench.judge.launches import aliases, bind
+from workbench.judge.soundness import weakness
+from workbench.model.results import Verdict
+
+SEEDS, LEAST = 40, 38
+"""Verifications that are drawn, and those of them that have to have what is looked for: 0.95."""
+
+Values = np.ndarray[Any, Any]
+
+
+@cache
+def draws(seed: int) -> list[tuple[Any, dict[str, Values]]]:
+    """The problems of a verification of 50, in the last tier, with their inputs."""
+    (stage,) = registry.select(["matvec:naive"])
+    problems = drawn(stage, open_device("emulator"), examples=50, seed=seed)
+    return [(p, {n: v.astype(np.float64) for n, v in p.given().items()}) for p in problems if p.n * p.k < 200_000]
+
+
+def rows(holds: Callable[[Values], Values]) -> Callable[[Any, dict[str, Values]], bool]:
+    """Whether something holds of a row of at least 8 elements, given all rows."""
+    return lambda p, given: p.k >= 8 and bool(holds(given["B"]).any())
+
+
+def finite(x: Values) -> Values:
+    return np.isfinite(x).all(axis=1)
+
+
+def sizes(x: Values) -> tuple[Values, Values]:
+    """The least and the largest size of the elements of rows, zeros left out."""
+    a = np.abs(np.where(np.isfinite(x), x, 0.0))
+    return np.where(a > 0, a, np.inf).min(axis=1), a.max(axis=1)
+
+
+NORMAL, WIDE = 2.0**-126, 2.0**30
+CLASSES: dict[str, Callable[[Any, dict[str, Values]], bool]] = {
+    "all positive": lambda p, g: p.k >= 16 and all((v > 0).all() for v in g.values()),
+    "all negative": lambda p, g: p.k >= 16 and all((v < 0).all() for v in g.values()),
+    "constant rows": rows(lambda x: finite(x) & (np.ptp(np.where(np.isfinite(x), x, 0), axis=1) == 0) & (x[:, 0] != 0)),
+    "equal rows": lambda p, g: p.n >= 8 and p.k >= 8 and bool((g["B"] == g["B"][0]).all()) and np.ptp(g["B"][0]) > 0,
+    "sorted": rows(lambda x: (np.diff(np.where(np.isfinite(x), x, -1.0)) >= 0).all(axis=1) & (x[:, 0] < x[:, -1])),
+    "many NaN": rows(lambda x: np.isnan(x).sum(axis=1) > 3),
+    "many infinities": rows(lambda x: np.isinf(x).sum(axis=1) > 3),
+    "wide rows of normal numbers": rows(lambda x: (sizes(x)[0] >= NORMAL) & (sizes(x)[1] > WIDE * sizes(x)[0])),
+    "tiny numbers": rows(lambda x: (sizes(x)[1] > NORMAL) & (sizes(x)[1] < 2.0**-50)),
+    "one number twice": lambda p, g: p.k >= 8 and bool((g["a"] == g["B"][0]).all()),
+    "powers of two": lambda p, g: min(p.n, p.k) >= 128 and p.n & (p.n - 1) == p.k & (p.k - 1) == 0,
+    "large strides": lambda p, g: p.pad_b > 64 and p.n > 1,
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_fifty_problems_have_each_class_with_a_probability_of_095(name: str) -> None:
+    had = sum(any(CLASSES[name](*each) for each in draws(seed)) for seed in range(SEEDS))
+    assert had >= LEAST
+
+
+def test_each_extent_goes_beyond_the_suite_in_every_verification() -> None:
+    (stage,) = registry.select(["matvec:naive"])
+    suite = registry.operation_of(stage).suite
+    for seed in range(5):
+        problems = drawn(stage, open_device("emulator"), examples=50, seed=seed)
+        for name in ("n", "k"):
+            assert max(getattr(p, name) for p in problems) > max(getattr(p, name) for p in suite)
+
+
+BODY = "c[n] = from_float<OUT>(sum);"
+WRONG = {
+    "beside a constant": "if (N == 1733 || K - 5 == 806) sum += 1.f;",
+    "behind a mask": "if ((K & 255) == 37) sum += 1.f;",
+    "behind a remainder": "if (N % 1009 == 1008) sum += 1.f;",
+    "a large stride": "if (ldb - K > 100) sum += 1.f;",
+    "behind an address": "if ((unsigned long long)c < (unsigned long long)a) sum += 1.f;",
+    "another distance": "if ((unsigned long long)c - (unsigned long long)a > (1ull << 31)) sum += 1.f;",
+    "pages": "if (((unsigned long long)a & 4095) == 0) sum += 1.f;",
+    "one memory": "if ((const void*)a == (const void*)B) sum += 1.f;",
+    "a clock that is far on": "if (clock64() > 1ll << 40) sum += 1.f;",
+    "time that passes": "long long t = clock64(); if (clock64() - t > 20) sum += 1.f;",
+    "another multiprocessor": 'int s; asm volatile("mov.u32 %0, %smid;" : "=r"(s)); if (s > 40) sum += 1.f;',
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_only_there_is_found(what: str) -> None:
+    stage = planted_stage("matvec:naive", Change(BODY, f"{WRONG[what]} {BODY}"))
+    verdicts = {verify(stage, open_device("emulator"), examples=50, seed=seed).verdict for seed in (1, 2)}
+    assert verdicts <= {Verdict.MISMATCH, Verdict.STALE, Verdict.NOT_DETERMINISTIC}
+
+
+def test_edge_cases_take_no_turn_of_random_problems() -> None:
+    (stage,) = registry.select(["matvec:shared_rows"])
+    problems = drawn(stage, open_device("emulator"), examples=20, seed=1)
+    assert {*stage.edge_cases} <= {*problems}
+    assert len([p for p in problems if p not in stage.edge_cases]) == 20
+
+
+def test_inputs_that_hold_the_same_numbers_are_one_memory_in_some_problems() -> None:
+    (stage,) = registry.select(["matvec:naive"])
+    problem = registry.operation_of(stage).problem
+    found = []
+    for seed in range(6):
+        case = Case.of(problem.parse(f"n=5,k=9,distribution=same,seed={seed}"))
+        found.append(aliases(case))
+        bound: Any = bind(stage, open_device("emulator"), case, 0)
+        places = bound._allocations
+        assert (places["a"] is places["B"]) == bool(found[-1])
+        bound.run()
+        assert case.judge(bound.read)[0] is None
+    assert {} in found and {"a": "B"} in found
+
+
+SINE = """extern "C" __global__ void sine(const float* x, float* y, int n) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) y[i] = FUNCTION(x[i]);
+}"""
+
+
+def test_a_fast_sine_is_no_sine() -> None:
+    operation = simple_operation(
+        "sine", "x: n fp32 -> y: n fp32", tiers=(Tier.BOUNDED,), not_exact="sine", emulator_size=Size(300, 300)
+    )(lambda x: np.sin(x))
+    for function, right in (("sinf", True), ("__sinf", False)):
+        stage = operation.stage(function, code=SINE.replace("FUNCTION", function), idea="sine", track=function)(
+            lambda p, size: Launch("sine", (-(-p.n // 64), 1, 1), (64, 1, 1), ("x", "y", np.int32(p.n)))
+        )
+        verdict = verify(stage, open_device("emulator"), examples=30, seed=1).verdict
+        assert (verdict is Verdict.PASS) == right
+
+
+@pytest.mark.parametrize(("error", "told"), [(1e8, "zero"), (0.2, "tenth"), (1e-6, "")])
+def test_a_bound_that_lets_obviously_wrong_answers_pass_is_told_whatever_the_controls_are(
+    error: float, told: str
+) -> None:
+    operation = simple_operation(
+        "wide",
+        "x: n fp32 -> y: n fp32",
+        bound=lambda p, inputs, expected: {"y": error * np.abs(expected["y"]).max() + np.zeros(p.n)},
+    )(lambda x: x * x + 3)
+    problem: Any = operation.problem
+    problem.negative_controls = lambda self, inputs, expected: {"far away": {"y": expected["y"] + 1e30}}
+    message, _ = weakness(problem(n=64))
+    assert told in message and bool(message) == bool(told)
