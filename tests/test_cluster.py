@@ -343,7 +343,7 @@ def test_times_are_made_by_workers_and_come_in_the_order_of_the_suite(
     suite, here = registry.operations()["vector_add"].suite, os.getpid()
     bench = lambda stage, device, problem, digest: f"{problem} {stage.name}" if os.getpid() != here else "here"  # noqa: E731
     monkeypatch.setattr("workbench.run.timer._bench", bench)  # emulators have no clock
-    session = Session(local.device, 3, 0, timed=True, cluster=local)
+    session = Session(local.device, 3, 0, timed=True, cluster=local, whole_suite=True)
     session.expect(stages)
     for stage in stages:
         result = session.stage(stage, _Silent())
