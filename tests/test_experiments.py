@@ -115,7 +115,7 @@ def test_every_experiment_is_right(name: str) -> None:
     made = studied(few(experiment, experiment.values(SMS)[-1:]))
     assert study.ok(made), made
     for point in made.points:
-        assert point.verification.problems == 3
+        assert point.verification.problems >= 3  # and edge cases
         assert point.verification.wrong_rejected > 0
         assert point.counts
         assert point.untimed == study.NO_GPU

@@ -133,18 +133,19 @@ def test_the_module_of_a_stage_is_not_imported_by_the_judge(tmp_path: Path, monk
     assert not hasattr(builtins, "reached")
 
 
-def test_a_stage_that_ends_its_process_only_for_timed_problems_ends_no_run(
+def test_a_stage_that_ends_its_process_only_for_timed_problems_is_found_and_ends_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = CHEATS[0].text.replace("return launch(p)", "return launch(p) if p.n < 10_000 else __import__('os')._exit(0)")
-    project.write(tmp_path, text, project.RIGHT)
+    ends = "return launch(p) if p.n < 10_000 else __import__('os')._exit(0)"
+    project.write(tmp_path, CHEATS[0].text.replace("return launch(p)", ends), project.RIGHT)
     operation = tmp_path / "numbers_/operation.py"
     operation.write_text(operation.read_text().replace("flops=", 'suite=("n=65536",), flops='))
     monkeypatch.chdir(tmp_path)
     result = invoke("verify", "square", "--device", "emulator", *PROBLEMS)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 1, result.output
     stages = {s["stage"]: s for s in said(result)["stages"]}
-    assert (stages["cheat"]["resources"], len(stages["good"]["resources"])) == ([], 1)
+    assert stages["cheat"]["verification"]["verdict"] == "operation_error"
+    assert stages["good"]["verification"]["verdict"] == "pass" and len(stages["good"]["resources"]) == 1
 
 
 def test_a_stage_whose_module_is_not_imported_here_is_not_sent_to_a_cluster(

@@ -246,6 +246,9 @@ class FakeTensor:
     def data_ptr(self) -> int:
         return int(self.array.ctypes.data)
 
+    def untyped_storage(self) -> FakeTensor:
+        return self
+
     def detach(self) -> FakeTensor:
         return self
 

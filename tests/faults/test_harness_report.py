@@ -49,8 +49,11 @@ def test_a_fault_that_hangs_is_ended() -> None:
 class Pretender(EmulatedDevice):
     """The emulator under the name of a GPU: what follows a failure there follows here."""
 
-    name = "cuda"
     times = True
+
+    def __init__(self, most_warp_instructions: int) -> None:
+        super().__init__(most_warp_instructions)
+        self.name = "cuda"
 
 
 @pytest.mark.parametrize("key", ["5-no-barrier-after-reads", "10-does-not-compile", "28-input-changed"])

@@ -33,7 +33,7 @@ With --stream N --programmatic, in --then or for all, launches overlap.
 
 \b
 Types: int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool fp16 fp32 fp64
-  bf16 e4m3 e5m2 e8m0, in any spelling: f32, float32 and float are fp32, i32 and
+  bf16 e4m3 e5m2 e8m0, in any spelling: f32 and float32 are fp32, i32 and
   int are int32
 
 \b
