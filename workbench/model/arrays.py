@@ -75,7 +75,8 @@ class NonFinite(StrEnum):
 WEIGHTS = dict.fromkeys(Distribution, 1) | {
     Distribution.NORMAL: 4,
     Distribution.SCALED: 2,
-    Distribution.NON_FINITE: 2,
+    Distribution.SUBNORMAL: 2,
+    Distribution.NON_FINITE: 3,
     Distribution.MANY_NON_FINITE: 3,
     Distribution.NEGATIVE: 2,
     Distribution.POSITIVE: 2,
