@@ -15,8 +15,8 @@ from workbench.model.arrays import Distribution
 from workbench.model.results import Verdict
 
 EXAMPLES, SEEDS = 60, (3, 4)
-"""Problems, and the seeds of two verifications, of which one has to find what is wrong: some of it shows only with a kind
-of inputs, an operator and a size at once."""
+"""Problems, and the seeds of two verifications, of which one has to find what is wrong: some of it shows only with a
+kind of inputs, an operator and a size at once."""
 
 ADD = "from_float<IN>(to_float(a[i]) + to_float(b[i]))"
 TERM = "sum += to_float(a[k]) * to_float(b[k * b_step])"
