@@ -19,11 +19,13 @@ double half_of_last_place(double value) {
 }
 
 // Documented errors, of a result near `value` in type T for the argument `a`.
+// A subnormal result is a normal one that is scaled, which rounds it once more.
 template <int Units>
 struct UnitsInLastPlace {
   template <class T>
   static double of(double value, double) {
-    return 2 * Units * half_of_last_place<T>(value);
+    constexpr int bits = std::is_same_v<T, float> ? 24 : std::is_same_v<T, f16> ? 11 : 8;
+    return value == 0 ? 0 : std::ldexp(Units, std::ilogb(value) - bits + 1);
   }
 };
 template <int Tenths>  // of a negative exponent of two
