@@ -115,8 +115,13 @@ def verify(
 
 
 def trials(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> list[Trial]:
-    """What `verify` would try of a stage that is right, in order: its edge cases, then random problems."""
-    return list(_drawing(stage, device, examples, seed).trials())
+    """What `verify` would try of a stage that is right, in order: its edge cases, then random problems. What code of
+    the stage changes meanwhile is put back: `verify` finds it out."""
+    watch = integrity.Watch()
+    try:
+        return list(_drawing(stage, device, examples, seed).trials())
+    finally:
+        watch.restore()
 
 
 def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> list[Problem]:

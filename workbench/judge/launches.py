@@ -94,7 +94,12 @@ def aliases(case: Case) -> dict[str, str]:
     names = [n for n in problem.distributed_inputs() if n in case.inputs and not case.arrays[n].output]
     for name in sorted(names, key=lambda n: storage[n].nbytes):
         for other in sorted(names, key=lambda n: storage[n].nbytes, reverse=True):
-            alike = other not in found and other != name and storage[other].dtype == storage[name].dtype
+            alike = (
+                other not in found
+                and other != name
+                and name not in found.values()
+                and storage[other].dtype == storage[name].dtype
+            )
             if alike and storage[other].tobytes().startswith(storage[name].tobytes()):
                 found[name] = other
                 break

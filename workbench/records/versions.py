@@ -26,7 +26,7 @@ from ..model.machine import H200
 from ..model.problem import Problem
 from ..model.results import Failure, Measurement, ResultsError, Run
 from ..model.stage import Stage
-from ..sandbox import plain
+from ..sandbox import integrity, plain
 from ..toolchain.compiler import INCLUDE, cache_folder, contents, source_of, sources_of
 from . import environment
 from .store import comparable
@@ -200,11 +200,14 @@ def surroundings(stage: Stage[Any]) -> str:
 
 
 def _asked(stage: Stage[Any], problem: Problem) -> Any:
-    """What a stage does with a problem, or how it fails: that is found elsewhere."""
+    """What a stage does with a problem, or how it fails: that is found elsewhere. What it changes is put back."""
+    watch = integrity.Watch()
     try:
         return stage.supports(problem) or [dict(stage.defines(problem)), plain.encoded(stage.plan(problem))]
     except Exception as error:
         return type(error).__name__
+    finally:
+        watch.restore()
 
 
 def _name(path: Path, stage: Stage[Any]) -> str:
