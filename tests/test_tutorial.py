@@ -132,7 +132,7 @@ def test_following_the_tutorial_gives_the_example(shell: Shell) -> None:
 
 def test_the_workflow_verifies_and_puts_the_report_into_the_summary(shell: Shell) -> None:
     shutil.copytree(EXAMPLE, shell.folder, dirs_exist_ok=True)
-    (workflow,) = (b.text for b in blocks(DOCS / "ci.md") if b.language == "yaml" and "pytest" in b.text)
+    (workflow,) = (b.text for b in blocks(DOCS / "ci.md") if b.language == "yaml" and "--workbench-examples" in b.text)
     tests, report = _steps(workflow)[1:]
     summary = shell.folder / "summary.md"
     shell.environment["GITHUB_STEP_SUMMARY"] = str(summary)

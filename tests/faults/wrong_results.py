@@ -213,7 +213,7 @@ WRONG_RESULTS = (
         ADD_SOURCE,
         add((HEAD, KEPT_SUM), (f"if (i < n) c[i] = {ADD};", KEEP_SUM)),
         Verdict.STALE,
-        ("keeps something from one launch to the next", r"(3\d|4\d|50) of 50 elements"),
+        ("keeps something from one launch to the next", r"\d+ of 50 elements"),
     ),
     HarnessFault(
         34,

@@ -165,6 +165,7 @@ class _EmulatedPlan:
             )
             self._allocations[name] = allocation
         self._allocations |= {name: self._allocations[other] for name, other in plan.aliases.items()}
+        self._allocations = {name: self._allocations[name] for name in arrays}  # as messages list them
         self._fill(storage)
 
     def _fill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -122,7 +122,7 @@ def _read(source: str | PathLike[str], entries: Sequence[str]) -> tuple[Path | N
         return None, source.removeprefix("\ufeff").rstrip("\0")
     path = Path(source)
     data = path.read_bytes()
-    text = data.rstrip(b"\0")  # some compilers end PTX as C ends a text
+    text = data if data.startswith(b"\x7fELF") else data.rstrip(b"\0")  # some compilers end PTX as C ends a text
     if b"\0" not in text:
         return path, text.decode("utf-8-sig", errors="replace")
     from .fat_binary import holds_images  # few sources are binary
