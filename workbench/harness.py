@@ -80,6 +80,7 @@ def verify(
     again: Sequence[Problem] = (),
     on_problem: Callable[[int], None] | None = None,
     call: Callable[..., Any] = _here,
+    before: Callable[[Iterator[Trial]], Iterator[Trial]] = iter,
 ) -> Verification:
     """Verify a stage on `examples` random problems that it supports, on these `problems`, or on one given `problem`.
 
@@ -88,7 +89,8 @@ def verify(
     and that the comparison rejects its negative controls. A failure is shrunk to the smallest problem that still
     fails. Those of `again`, which have failed before, come first, each in its own tier; they do not count.
     `on_problem` is called with the number of problems done. `call` calls a function with the arguments behind it, in
-    another process where work is done there; the outcome is the same. Raises CompilerUnavailable.
+    another process where work is done there; the outcome is the same. `before` is given the trials and gives them
+    back, and may look ahead. Raises CompilerUnavailable.
 
     A stage whose Python code changes what judges it has failed whatever else it does (TAMPERING); what it has changed
     is put back.
@@ -98,7 +100,8 @@ def verify(
     search = _Search(stage, device, call, on_problem)
     try:
         with environment.few_threads():
-            search.run(drawing, _trials(drawing, problem, problems), again, many_times=problems is None)
+            coming = before(_trials(drawing, problem, problems))
+            search.run(drawing, coming, again, many_times=problems is None)
         result = search.verification(seed, drawing.unsupported)
         if problem is None and problems is None and result.refused == 1 and not stage.misfit(device.architecture):
             result.failure = _refusal(stage, device, result)

@@ -6,14 +6,13 @@ import atexit
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from .. import harness
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, IsolatedDevice, open_device
-from ..judge.draw import Trial
 from ..model.origin import BadOperation
 from ..model.problem import Problem, ProblemError
 from ..model.results import HAZARDS, Failure, Verdict, Verification
@@ -121,8 +120,9 @@ def beside(stage: Stage[Any], device: Device, *, seed: int = 0, **how: Any) -> V
     stage solves a few small problems there, and a hazard that is found fails it. Raises CompilerUnavailable."""
     watch = integrity.Watch()
     with HazardSearch(stage, seed) if how.get("problems") is None else contextlib.nullcontext() as search:
-        with _references(stage, device, seed, how) as added:
-            result = harness.verify(stage, device, seed=seed, **how, **added)
+        with CasesAhead(THREADS) as ahead:  # a GPU waits for references, unless others solve them
+            others: dict[str, Any] = {} if "call" in how else {"call": ahead, "before": ahead.begin}
+            result = harness.verify(stage, device, seed=seed, **how, **others)
         hazard = search.found() if search and result.verdict is Verdict.PASS else None
     if changed := watch.restore():
         hazard = harness.tampering(stage, changed)
@@ -132,19 +132,6 @@ def beside(stage: Stage[Any], device: Device, *, seed: int = 0, **how: Any) -> V
         look_closer(stage, result.failure)
         result.verdict = result.failure.verdict
     return result
-
-
-@contextlib.contextmanager
-def _references(stage: Stage[Any], device: Device, seed: int, how: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The `call` of a verification of random problems that nobody else solves ahead: a GPU waits for references."""
-    if "call" in how or how.get("problem") or how.get("problems") is not None:
-        yield {}
-        return
-    trials: list[Trial] = []
-    with contextlib.suppress(BadOperation):  # the verification comes to it, too, and says so
-        trials = harness.trials(stage, device, examples=how.get("examples", 50), seed=seed)
-    with CasesAhead((t.problem.with_tier(tier) for t in trials for tier in t.tiers), THREADS) as ahead:
-        yield {"call": ahead}
 
 
 def look_closer(stage: Stage[Any], failure: Failure) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from .. import harness
 from ..devices import Device
 from ..harness import REPEAT_EVERY, Judgement
 from ..judge.case import Case
+from ..judge.draw import Trial
 from ..model.origin import BadOperation
 from ..model.problem import Problem
 from ..model.stage import Stage
@@ -65,12 +67,12 @@ class Prefetch:
 
 class CasesAhead:
     """Has threads draw the inputs and compute the references of the problems that a verification comes to: it is the
-    `call` of that. NumPy lets go of the interpreter while it computes, so several problems take the time of one.
+    `call` of that, and `begin` its `before`. NumPy lets go of the interpreter while it computes, so several problems
+    take the time of one.
     """
 
-    def __init__(self, problems: Iterable[Problem], threads: int) -> None:
-        self._problems, self._window = iter(problems), 2 * threads
-        self._pool = ThreadPoolExecutor(threads)
+    def __init__(self, threads: int) -> None:
+        self._pool, self._window = ThreadPoolExecutor(threads), 2 * threads
         self._begun: dict[Problem, Future[Case]] = {}
 
     def __enter__(self) -> CasesAhead:
@@ -79,13 +81,22 @@ class CasesAhead:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def begin(self, trials: Iterator[Trial]) -> Iterator[Trial]:
+        """The trials, each when the cases of some behind it have been begun, too."""
+        waiting = deque[Trial]()
+        for trial in trials:
+            problems = [trial.problem.with_tier(tier) for tier in trial.tiers]
+            self._begun |= {problem: self._pool.submit(Case.of, problem) for problem in problems}
+            waiting.append(trial)
+            if len(self._begun) >= self._window:
+                yield waiting.popleft()
+        yield from waiting
+
     def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """What `function` gives, with the case of a problem that was begun."""
         if function is not harness.run_problem:
             return function(*arguments, **named)
         stage, device, problem = arguments
-        while len(self._begun) < self._window and (coming := next(self._problems, None)) is not None:
-            self._begun[coming] = self._pool.submit(Case.of, coming)
         begun = self._begun.pop(problem, None)
         try:
             case = begun.result() if begun else None
