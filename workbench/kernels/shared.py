@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ..model.array_specs import ArraySpec
 from ..model.arrays import Arrays
-from ..model.dtypes import FLOATS, DType, from_numpy
+from ..model.dtypes import FLOATS, FP32, DType, from_numpy
 from ..model.problem import Problem
 
 REMEDY = "use ascontiguousarray, or contiguous() of torch"
@@ -47,6 +47,12 @@ def output_dtype(function: str, dtype: DType, wanted: Any) -> DType:
     if out is None or out.name not in (dtype.name, "fp32"):
         raise TypeError(f"{function}: out_dtype is {wanted}; it has to be {dtype.numpy} or float32")
     return out
+
+
+def wrong_output(dtype: str, out: str) -> str | None:
+    """Why the output of a problem cannot be of the type `out`, or None: it has that of the inputs, `dtype`, or fp32."""
+    allowed = dict.fromkeys((dtype, FP32.name))
+    return None if out in allowed else f"out is {out!r}; for dtype {dtype} it has to be {' or '.join(allowed)}"
 
 
 def rows_contiguous(array: ArraySpec) -> bool:

@@ -16,6 +16,7 @@ from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, Tier, extents
+from ..shared import wrong_output
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,7 @@ class GemmProblem(Problem):
     }
 
     def check(self) -> str | None:
-        if self.out in (self.dtype, FP32.name):
-            return None
-        allowed = " or ".join(dict.fromkeys((self.dtype, FP32.name)))
-        return f"out is {self.out!r}; for dtype {self.dtype} it has to be {allowed}"
+        return wrong_output(self.dtype, self.out)
 
     @property
     def label(self) -> str:

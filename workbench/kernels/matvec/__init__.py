@@ -20,7 +20,16 @@ from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
 from ..rows import groups
-from ..shared import common_dtype, contiguous, multiprocessors, one_type, output_dtype, preferred_blas, row_stride
+from ..shared import (
+    common_dtype,
+    contiguous,
+    multiprocessors,
+    one_type,
+    output_dtype,
+    preferred_blas,
+    row_stride,
+    wrong_output,
+)
 
 
 @dataclass(frozen=True)
@@ -42,10 +51,7 @@ class MatvecProblem(Problem):
     }
 
     def check(self) -> str | None:
-        if self.out in (self.dtype, FP32.name):
-            return None
-        allowed = " or ".join(dict.fromkeys((self.dtype, FP32.name)))
-        return f"out is {self.out!r}; for dtype {self.dtype} it has to be {allowed}"
+        return wrong_output(self.dtype, self.out)
 
     @property
     def label(self) -> str:

@@ -13,6 +13,7 @@ from ...model.arrays import Array, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.parts import Axis
 from ...model.problem import DRAWN, Cost, Problem, Size, extents
+from ..shared import wrong_output
 
 FLOATS = (BF16.name, FP16.name, FP32.name)
 """The types of rows."""
@@ -56,10 +57,7 @@ class RowProblem(Problem):
     """Vectors of 8 bytes that stages hold of a row, where it is no whole number of 16 bytes; 0: none."""
 
     def check(self) -> str | None:
-        allowed = dict.fromkeys((self.dtype, FP32.name))
-        if "out" not in self.choices or self.out in allowed:
-            return None
-        return f"out is {self.out!r}; for dtype {self.dtype} it has to be {' or '.join(allowed)}"
+        return wrong_output(self.dtype, self.out) if "out" in self.choices else None
 
     @property
     def label(self) -> str:
