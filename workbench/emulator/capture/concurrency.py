@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..execution import Prepared, Series, prepare, run
 from ..memory import Memory
 from ..source import nothing
-from ..standalone import HOST_READS, HOST_WRITES
+from ..standalone import HOST_READS, HOST_WRITES, MOST_FINDINGS
 from ..statistics import Statistics
 from ..streams import Edge
 
@@ -83,7 +83,7 @@ class Concurrency:
     def _look_at(self, copies: Sequence[_Copy]) -> list[tuple[str, Statistics]]:
         found = []
         for copy in copies:
-            prepared = prepare(nothing(), 1, 1, (), memory=self.memory, max_findings=20)
+            prepared = prepare(nothing(), 1, 1, (), memory=self.memory, max_findings=MOST_FINDINGS)
             prepared.copies, prepared.label, prepared.stream = copy.parts, copy.label, copy.moment.stream
             prepared.after = self._edges(copy.moment)
             self._moments.append(copy.moment)

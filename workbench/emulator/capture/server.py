@@ -24,6 +24,7 @@ from ..mangled import kernel_name_of, matches
 from ..memory import FIRST_ADDRESS, Allocation
 from ..program import Entry, Program
 from ..ptx import PtxSyntaxError
+from ..standalone import MOST_FINDINGS
 from ..statistics import Statistics
 from .arena import ARENA_BYTES, Arena
 from .concurrency import Concurrency, Moment
@@ -389,7 +390,7 @@ class Server:
             strict=options.strict,
             suppress=options.suppress,
             checks=checks,
-            max_findings=20,
+            max_findings=MOST_FINDINGS,
         )
 
     def _executed(self, entry: Entry, shape: _Shape, arguments: list[bytes], moment: Moment) -> tuple[Statistics, bool]:
