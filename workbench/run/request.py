@@ -62,12 +62,12 @@ def by_work(operation: Operation[Any]) -> list[Problem]:
     return sorted(operation.suite, key=work, reverse=True)
 
 
-def takes(stage: Stage[Any], problem: Problem, architecture: int) -> bool:
-    """Whether a stage takes a problem; one that cannot say it does not."""
+def takes(stage: Stage[Any], problem: Problem, architecture: int, unsaid: bool = False) -> bool:
+    """Whether a stage takes a problem; `unsaid` for one that cannot say it."""
     try:
         return stage.supports(problem, architecture) is None
     except BadStage:
-        return False
+        return unsaid
 
 
 @dataclass

@@ -15,13 +15,12 @@ from ..devices.cuda import CudaDevice
 from ..measure import peers, timing
 from ..measure.referee import of_gpu
 from ..model.operation import NO_SUITE
-from ..model.origin import BadStage
 from ..model.problem import Problem
 from ..model.results import HostTiming, Measurement, PeerResult, Run, StageResult
 from ..model.stage import Stage
 from ..toolchain.compiler import compile_stage, source_digest, source_of
 from .interrupted import Interrupted
-from .request import Listener, Request
+from .request import Listener, Request, takes
 from .verifier import ALL
 
 LATER = "the run ended before it was timed"
@@ -100,14 +99,14 @@ class Timer:
                 result.untimed.pop(problem.label, None)
                 continue
             result.untimed[problem.label] = outcome
-            if _takes(stage, problem, self._request.device):
+            if takes(stage, problem, self._request.device.architecture, unsaid=True):
                 self.trouble.setdefault(stage.spec, f"{problem.label}: {outcome}")
 
     def peers(self, operation: str, listener: Listener) -> None:
         """Time the other implementations of an operation, and NumPy on the CPU, on its problems, and save.
 
         None of them is needed: why one has no time is kept with the results, and is no trouble. Raises Fault where
-        the device cannot be request.
+        the device cannot be asked.
         """
         call, device = self._request.call, self._device_for(operation)
         found = call(peers.peers_found, operation, device)
@@ -137,14 +136,6 @@ class Timer:
     def _measured_before(self, stage: Stage[Any], problem: Problem, digest: str) -> Measurement | None:
         binary = partial(self._request.call, _binary_digest, stage, problem, self._request.device.architecture)
         return self._interrupted.measurement(stage, problem, digest, binary)
-
-
-def _takes(stage: Stage[Any], problem: Problem, device: Device) -> bool:
-    """Whether a stage should have been timed on a problem; one that cannot say it should."""
-    try:
-        return stage.supports(problem, device.architecture) is None
-    except BadStage:
-        return True
 
 
 def _bench(stage: Stage[Any], device: Device, problem: Problem, digest: str) -> Measurement | str:
