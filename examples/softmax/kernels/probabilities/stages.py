@@ -24,6 +24,7 @@ def naive(p: ProbabilitiesProblem, size: Mapping[str, int]) -> Launch:
 
 @PROBABILITIES.stage(
     "warp",
+    after="naive",
     source="probabilities/2_warp.cu",
     idea="one warp takes one row",
     parameters={"THREADS": 128},
@@ -36,9 +37,9 @@ def warp(p: ProbabilitiesProblem, size: Mapping[str, int]) -> Launch:
 
 @PROBABILITIES.stage(
     "online",
+    after="warp",
     source="probabilities/3_online.cu",
     idea="maximum and sum in one pass",
-    parameters={"THREADS": 128},
 )
 def online(p: ProbabilitiesProblem, size: Mapping[str, int]) -> Launch:
     arguments = ("x", "y", np.int32(p.rows), np.int32(p.columns))
