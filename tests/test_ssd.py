@@ -231,7 +231,7 @@ AFTER_RESETS = SsdProblem(
 """The state after the first half is ten times as large as what is left of it at the end."""
 
 OF_ONE_PLACE = SsdProblem(
-    heads=36, length=16, headdim=128, dstate=128, group=12, pad_bc=8, seed=16, distribution="scaled"
+    heads=36, length=16, headdim=128, dstate=128, group=12, pad_bc=8, seed=2, distribution="scaled"
 )
 """One row of y errs four times as much from the state as within a chunk; others, which are larger, do not."""
 
