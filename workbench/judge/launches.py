@@ -89,18 +89,13 @@ def aliases(case: Case) -> dict[str, str]:
     problem = case.problem
     if problem.distribution is not Distribution.SAME or (problem.seed + tuple(Tier).index(problem.tier)) % 2:
         return {}
-    storage = case.storage()
-    found: dict[str, str] = {}
+    storage, found = case.storage(), dict[str, str]()
     names = [n for n in problem.distributed_inputs() if n in case.inputs and not case.arrays[n].output]
-    for name in sorted(names, key=lambda n: storage[n].nbytes):
-        for other in sorted(names, key=lambda n: storage[n].nbytes, reverse=True):
-            alike = (
-                other not in found
-                and other != name
-                and name not in found.values()
-                and storage[other].dtype == storage[name].dtype
-            )
-            if alike and storage[other].tobytes().startswith(storage[name].tobytes()):
+    bits = {name: storage[name].tobytes() for name in names}
+    for name in sorted(names, key=lambda n: len(bits[n])):
+        for other in sorted(names, key=lambda n: len(bits[n]), reverse=True):
+            free = other not in found and other != name and name not in found.values()
+            if free and storage[other].dtype == storage[name].dtype and bits[other].startswith(bits[name]):
                 found[name] = other
                 break
     return found
