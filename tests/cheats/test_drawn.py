@@ -157,3 +157,10 @@ def test_a_bound_that_lets_obviously_wrong_answers_pass_is_told_whatever_the_con
     problem.negative_controls = lambda self, inputs, expected: {"far away": {"y": expected["y"] + 1e30}}
     message, _ = weakness(problem(n=64))
     assert told in message and bool(message) == bool(told)
+
+
+def test_a_long_sum_whose_terms_cancel_has_no_weak_bound() -> None:
+    text = "rows=21,columns=2564,dtype=fp32,out=fp32,values=normal,op=sum,over=columns,tier=bounded,seed=2075"
+    case = Case.of(registry.select(["reduce:naive"])[0].owner.problem.parse(text))
+    assert case.negative_controls()[1] == ["y: in half precision"]
+    assert weakness(case.problem)[0] == ""

@@ -222,6 +222,13 @@ class Case:
             expected = arrays_like("reference of the operation", problem.reference(inputs), outputs)
             return cls(problem, arrays, inputs, expected, bound_of(problem, inputs, expected))
 
+    def without_signs(self) -> Case:
+        """The same problem with the magnitudes of its inputs. Raises BadOperation."""
+        inputs = {name: np.abs(values).astype(values.dtype) for name, values in self.inputs.items()}
+        with declared("the operation"), quiet(self.problem):
+            expected = self.problem.reference(inputs)
+            return replace(self, inputs=inputs, expected=expected, bound=bound_of(self.problem, inputs, expected))
+
     def bound_for(self, inputs: Arrays) -> Arrays:
         """The bound of the same problem with other inputs. Raises BadOperation."""
         with declared("the operation"), quiet(self.problem):
