@@ -23,10 +23,10 @@ FUNCTION, FILE = 60, 600
 
 BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 69_000),
-    "Python of tests/": (("tests",), (".py",), 60_500),
-    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_310),
+    "Python of tests/": (("tests",), (".py",), 60_660),
+    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_415),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_700),
-    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 25_900),
+    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 26_970),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
 needs more deletes elsewhere, or says in the commit that raises the budget what the lines are worth."""

@@ -148,6 +148,11 @@ def faults(root: Path) -> Files:
     return found
 
 
+def public_bugs(root: Path) -> Files:
+    """Faults that people have reported, from the pairs of the tests."""
+    return {"docs/public-bugs.md": script("tools/public_bugs.py").page().encode()}
+
+
 def mutants(root: Path) -> Files:
     """Which mutants verification noticed."""
     from workbench.model import compact
@@ -167,6 +172,7 @@ PAGES = (
     Generated("gallery", gallery, ("docs/gallery/*",)),
     Generated("ladder", ladder),
     Generated("mutants", mutants),
+    Generated("public_bugs", public_bugs),
     Generated("operations", operations, ("docs/operations/*.md",)),
     Generated("verdicts", verdicts),
     Generated("reports", reports, ("reports/*/*.png", "reports/experiments/*/*.png")),

@@ -1,6 +1,6 @@
 """Pairs of launches with a fault and without: each named by two lines, or clean.
 
-The sources are written for this test. Where `after` names a report, the fault is the one that is described there.
+The sources are written for this test. Where there is a `report`, the fault is the one that is described there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pair:
     source: str
     says: str
     steps: Steps = field(default_factory=lambda: launched("fill y", "use y z"))
-    after: str = ""
+    report: str = ""
 
 
 def _streams(session: Session, arrays: Arrays, fixed: bool) -> list[Report]:
@@ -142,7 +142,7 @@ __global__ void use(const float* y, float* z) {{
     z[i] = s[t];
 }}""",
         "cudaGridDependencySynchronize() has to come before kernels.cu:",
-        after="llama.cpp#23690",
+        report="https://github.com/ggml-org/llama.cpp/pull/23690",
     ),
     Pair(
         "a warp that does not wait",
@@ -164,7 +164,7 @@ __global__ void use(const float* y, float* z) {{
     z[i] = s[t % 32] + bias;
 }}""",
         "not all threads come to cudaGridDependencySynchronize()",
-        after="flashinfer#4685",
+        report="https://github.com/flashinfer-ai/flashinfer/pull/4685",
     ),
     Pair(
         "array kernel without a wait",
@@ -185,7 +185,7 @@ __global__ void grouped(const float* const* p, float* z) {{
 }}""",
         "cudaGridDependencySynchronize() has to come before kernels.cu:",
         launched("pack p y", "grouped p z"),
-        after="cutlass#2760",
+        report="https://github.com/NVIDIA/cutlass/issues/2760",
     ),
     Pair(
         "sizes read by a constructor before the wait",
@@ -208,7 +208,7 @@ __global__ void grouped(const Sizes* sizes, float* z) {{
 }}""",
         "move cudaGridDependencySynchronize() from",
         launched("route c", "grouped c z"),
-        after="cutlass#2962",
+        report="https://github.com/NVIDIA/cutlass/issues/2962",
     ),
     Pair(
         "loads of a warp behind no wait",
@@ -232,7 +232,7 @@ __global__ void gradient(const float* x, const float* d, float* q) {{
 }}""",
         "cudaGridDependencySynchronize() has to come before kernels.cu:",
         launched("preprocess x d", "gradient x d q"),
-        after="flash-attention#2498",
+        report="https://github.com/Dao-AILab/flash-attention/pull/2498",
     ),
     Pair(
         "a bulk copy begins before the wait",
@@ -259,7 +259,7 @@ __global__ void product(const float* y, float* z) {{
 }}""",
         "cudaGridDependencySynchronize() has to come before kernels.cu:",
         launched("quantize y", "product y z"),
-        after="flashinfer#3361",
+        report="https://github.com/flashinfer-ai/flashinfer/pull/3361",
     ),
     Pair(
         "members read by a constructor",
@@ -282,7 +282,7 @@ __global__ void fused(const float* r, float* z) {{
 }}""",
         "move cudaGridDependencySynchronize() from",
         launched("embed r", "fused r z"),
-        after="flashinfer#5081",
+        report="https://github.com/flashinfer-ai/flashinfer/pull/5081",
     ),
     Pair(
         "merge behind a partition that does not wait",
@@ -302,7 +302,7 @@ __global__ void merge(const float* p, const float* k, float* z) {{
 }}""",
         "call cudaGridDependencySynchronize() in partition, too",
         launched("sort_blocks x k", "partition p", "merge p k z"),
-        after="cccl#3131",
+        report="https://github.com/NVIDIA/cccl/issues/3131",
     ),
     Pair(
         "overwrites what the first still reads",

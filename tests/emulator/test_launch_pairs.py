@@ -47,4 +47,4 @@ def test_fault_is_named_at_both_lines_and_its_remedy_is_clean(
 
 
 def test_pairs_are_as_many_as_they_should_be() -> None:
-    assert len(PAIRS) >= 20 and sum(bool(pair.after) for pair in PAIRS) >= 8
+    assert len(PAIRS) >= 20 and sum(bool(pair.report) for pair in PAIRS) >= 8

@@ -12,7 +12,10 @@ import triton.language as tl
 
 @triton.jit
 def padded_rows(x, out, first, n, BLOCK: tl.constexpr, FIXED: tl.constexpr):
-    """megablocks 185, triton 1058: a product of 32 bits becomes negative, which the mask lets through."""
+    """A product of 32 bits becomes negative, which the mask lets through.
+
+    https://github.com/databricks/megablocks/pull/185
+    """
     tile = first + tl.program_id(0)
     if FIXED:
         tile = tile.to(tl.int64)
@@ -22,20 +25,29 @@ def padded_rows(x, out, first, n, BLOCK: tl.constexpr, FIXED: tl.constexpr):
 
 @triton.jit
 def summed_by_tuner(x, out, BLOCK: tl.constexpr):
-    """triton 4217: the first call of an autotuned reduction adds up all configurations."""
+    """The first call of an autotuned reduction adds up all configurations; `reset_to_zero` is missing.
+
+    https://github.com/triton-lang/triton/issues/4217
+    """
     tl.atomic_add(out, tl.sum(tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))))  # here
 
 
 @triton.jit
 def scaled_by_tuner(x, BLOCK: tl.constexpr):
-    """triton 6547: an update in place is repeated while configurations are timed."""
+    """An update in place is repeated while configurations are timed; `restore_value` is missing.
+
+    https://github.com/triton-lang/triton/issues/6547
+    """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x + at, tl.load(x + at) * 3)  # here
 
 
 @triton.jit
 def picked_behind_a_store(x, label, out, BLOCK: tl.constexpr, FIXED: tl.constexpr):
-    """triton 1097: probabilities are stored, and one of them is read back by all threads."""
+    """Probabilities are stored, and one of them is read back by all threads.
+
+    https://github.com/triton-lang/triton/issues/1097
+    """
     at = tl.arange(0, BLOCK)
     tl.store(x + at, tl.load(x + at) * 0.5)
     if FIXED:
@@ -45,7 +57,10 @@ def picked_behind_a_store(x, label, out, BLOCK: tl.constexpr, FIXED: tl.constexp
 
 @triton.jit
 def two_passes(x, between, out, BLOCK: tl.constexpr, FIXED: tl.constexpr):
-    """triton 9887, 10924: what one loop stores another reads in the other order, without a barrier."""
+    """What one loop stores another reads in the other order, without a barrier.
+
+    https://github.com/triton-lang/triton/issues/9887
+    """
     for start in range(0, 4 * BLOCK, BLOCK):
         at = start + tl.arange(0, BLOCK)
         tl.store(between + at, tl.load(x + at) + 1)  # here
@@ -58,7 +73,10 @@ def two_passes(x, between, out, BLOCK: tl.constexpr, FIXED: tl.constexpr):
 
 @triton.jit
 def transposed(x, out, M, N, BLOCK: tl.constexpr, FIXED: tl.constexpr):
-    """COAT 19: a transposition without bounds, of shapes that blocks do not divide."""
+    """A transposition without bounds, of shapes that blocks do not divide.
+
+    https://github.com/NVlabs/COAT/issues/19
+    """
     m, n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, BLOCK)
     inside = (m[:, None] < M) & (n[None, :] < N) if FIXED else m[:, None] < 1 << 20
     values = tl.load(x + m[:, None] * N + n[None, :], mask=inside)  # here
@@ -67,7 +85,10 @@ def transposed(x, out, M, N, BLOCK: tl.constexpr, FIXED: tl.constexpr):
 
 @triton.jit
 def product_with_tail(a, b, out, K, BLOCK: tl.constexpr, FIXED: tl.constexpr):
-    """triton 630: the last block of K of a product is not whole."""
+    """The last block of K of a product is not whole.
+
+    https://github.com/triton-lang/triton/issues/630
+    """
     i, sums = tl.arange(0, BLOCK), tl.zeros((BLOCK, BLOCK), tl.float32)
     for start in range(0, K, BLOCK):
         k = start + i
@@ -80,7 +101,10 @@ def product_with_tail(a, b, out, K, BLOCK: tl.constexpr, FIXED: tl.constexpr):
 
 @triton.jit
 def copied_up_to(x, out, n, BLOCK: tl.constexpr):
-    """flash-linear-attention 892, FBGEMM 5754: the padding of packed sequences is left as it was."""
+    """The padding of packed sequences is left as it was, and the next kernel adds it up.
+
+    https://github.com/fla-org/flash-linear-attention/pull/892
+    """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
 
@@ -92,13 +116,19 @@ def summed(x, out, BLOCK: tl.constexpr):
 
 @triton.jit
 def added_to_new(x, out, BLOCK: tl.constexpr):
-    """Triton-distributed 184: sums are added to memory that nobody has set to zero."""
+    """Sums are added to memory that nobody has set to zero.
+
+    https://github.com/ByteDance-Seed/Triton-distributed/pull/184
+    """
     tl.atomic_add(out, tl.sum(tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))))  # here
 
 
 @triton.jit
 def gathered_under_a_lock(x, lock, out, BLOCK: tl.constexpr, FIXED: tl.constexpr):
-    """triton 5813, of its tutorial on layer norm: a lock is given back before all threads have stored."""
+    """A lock is given back before all threads have stored.
+
+    https://github.com/triton-lang/triton/pull/6307
+    """
     at = tl.arange(0, BLOCK)
     while tl.atomic_cas(lock, 0, 1) == 1:
         pass

@@ -1,0 +1,31 @@
+// Tensor memory is freed while other warps still read it
+//
+// tcgen05.dealloc synchronises the warp that calls it, and no other. The warps that read tensor memory have to meet
+// that warp at a barrier first.
+//
+// report: https://github.com/mlc-ai/TIRx-kernels/pull/19
+// kind: tensor memory
+// finding: tensor_race
+// launch: --grid 1 --block 64 --arch sm_100a --arg x:u32[64]=arange --arg y:u32[64]
+__global__ void drain(const unsigned* x, unsigned* y) {
+  __shared__ unsigned place;
+  unsigned at = __cvta_generic_to_shared(&place), v = x[threadIdx.x];
+  if (threadIdx.x < 32) {
+    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 32;" ::"r"(at) : "memory");
+    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory");
+  }
+  __syncthreads();
+  unsigned own = place + (threadIdx.x / 32 << 21);
+  asm volatile("tcgen05.st.sync.aligned.32x32b.x1.b32 [%0], {%1};" ::"r"(own), "r"(v) : "memory");
+  asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");
+  __syncthreads();
+  asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1];" : "=r"(v) : "r"(own) : "memory");  // HERE
+  asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
+#ifdef FIXED
+  asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
+  __syncthreads();
+  asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+#endif
+  if (threadIdx.x < 32) asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 32;" ::"r"(place) : "memory");  // THERE
+  y[threadIdx.x] = v;
+}
