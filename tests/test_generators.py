@@ -104,3 +104,66 @@ def test_kernels_of_helion(name):
             torch.testing.assert_close(found, kernels.KERNELS[kernel](x, y), rtol=2e-2, atol=2e-2)  # products are tf32
     assert run.launches and run.ok is (kernel in kernels.KERNELS), str(run)
     assert run.ok or run.findings[0].kind == kernels.FAULTS[kernel]
+
+
+PALLAS = [
+    "add",
+    "activated",
+    "chosen",
+    "clipped",
+    "rounded",
+    "integral",
+    "trigonometric",
+    "softmax",
+    "normalised",
+    "gelu",
+]
+PALLAS += ["looped", "branched", "transposed", "row_sums", "largest", "where_largest", "product", "in_place", "tiled"]
+PALLAS += ["masked", "beyond", "overwritten"]
+
+
+def of_pallas():
+    pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
+    import pallas_kernels
+
+    return pallas_kernels
+
+
+@pytest.mark.parametrize("name", PALLAS)
+def test_kernels_of_pallas(name):
+    from workbench.triton import emulate
+
+    kernels = of_pallas()
+    kernel = getattr(kernels, name)
+    with emulate(raise_on_hazard=False) as run:
+        found = np.asarray(kernel(kernels.X, kernels.Y))
+    assert run.launches and run.ok is (kernel in kernels.KERNELS), str(run)
+    if run.ok:
+        np.testing.assert_allclose(
+            found, np.asarray(kernels.KERNELS[kernel](kernels.X, kernels.Y)), rtol=2e-5, atol=2e-5
+        )
+    else:
+        assert run.findings[0].kind == kernels.FAULTS[kernel] and run.findings[0].source_line.endswith("# here")
+
+
+def test_a_fault_of_pallas_is_raised_as_such_though_jax_wraps_it_and_is_late():
+    from workbench.triton import LaunchFault, emulate
+
+    kernels = of_pallas()
+    with pytest.raises(LaunchFault, match=r"out of bounds: reads 16 bytes at x\[4096\]"), emulate():
+        kernels.beyond(kernels.X, kernels.Y)  # nobody asks for its result
+
+
+def test_a_pallas_call_of_another_backend_is_refused_and_one_outside_of_the_emulation():
+    from workbench.model.errors import WrongUsage
+    from workbench.triton import emulate
+
+    kernels = of_pallas()
+    import jax
+
+    with emulate():
+        jitted = jax.jit(kernels.add).lower(kernels.X, kernels.Y).compile()
+        with pytest.raises(WrongUsage, match=r"triton\.CompilerParams"):
+            kernels.of_rows(lambda x, y, out: None, compiler_params=None)(kernels.X, kernels.Y)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"is called outside of it"):
+        jax.block_until_ready(jitted(kernels.X, kernels.Y))

@@ -18,10 +18,13 @@ from .arrays import Placement
 from .compare import Reference, differences, expected_of
 from .host import copies, snapshot
 from .host_reads import Follower, numpys_empty
+from .importing import when_imported
 from .launching import Compiled, Launched, LaunchFault, Mismatch, run
+from .pallas import MODULE as PALLAS
+from .pallas import pallas_emulated
 from .taking_over import taken_over
 from .target import Target, target_of
-from .torch_cuda import cuda_emulated, has_cuda, when_torch_is_imported
+from .torch_cuda import cuda_emulated, has_cuda
 from .tuners import restore
 from .unwritten import Unwritten
 
@@ -80,13 +83,15 @@ class Emulation(ContextDecorator):
             self._stack.enter_context(numpys_empty(follower))
         if cuda or follower is not None:
             emulated = cuda_emulated(self.target, cuda, follower)
-            self._stack.enter_context(when_torch_is_imported(lambda: self._stack.enter_context(emulated)))
+            self._stack.enter_context(when_imported("torch", lambda: self._stack.enter_context(emulated)))
+        pallas = pallas_emulated(self.target)
+        self._stack.enter_context(when_imported(PALLAS, lambda: self._stack.enter_context(pallas)))
         _CONTEXTS.append(self)
         self._stack.callback(_CONTEXTS.remove, self)
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        self._stack.close()
+        self._stack.__exit__(*raised)
 
     def _recreate_cm(self) -> Emulation:
         return Emulation(self.target, self._reference, self._tolerances, **self._how)

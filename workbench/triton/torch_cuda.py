@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.abc
-import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from ..emulator import DeviceLimits
 from .host_reads import Follower
 from .target import Target
 
-__all__ = ["cuda_emulated", "has_cuda", "when_torch_is_imported"]
+__all__ = ["cuda_emulated", "has_cuda"]
 
 _MEMORY = 80 << 30
 _VERSION = "13.0"
@@ -36,46 +34,6 @@ def has_cuda() -> bool:
     """Whether PyTorch, where it has been imported, has a GPU of its own."""
     torch = sys.modules.get("torch")
     return torch is not None and hasattr(torch._C, "_cuda_getDeviceCount") and bool(torch.cuda.is_available())
-
-
-@contextmanager
-def when_torch_is_imported(then: Callable[[], Any]) -> Iterator[None]:
-    """Calls a function now where PyTorch has been imported, and otherwise when it is, until the context ends."""
-    if "torch" in sys.modules:
-        then()
-        yield
-        return
-    finder = _Finder(then)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        finder.leave()
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, then: Callable[[], Any]) -> None:
-        self._then = then
-
-    def leave(self) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """That of PyTorch, with a loader that calls the function when it has loaded."""
-        if name != "torch":
-            return None
-        self.leave()
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                self._then()
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
 
 
 @contextmanager
