@@ -54,6 +54,7 @@ class EmulatedGpu(CudaDevice):
         self.free: dict[int, list[int]] = {}
         self.log: Counter[str] = Counter()
         self.launched: list[tuple[int, str]] = []
+        self.programmatic: list[bool] = []  # of each launch
         self.entries: list[tuple[Any, Launch]] = []
         self.maps: list[tuple[TensorMap, Array, int]] = []
         self.refuse: list[int] = []  # statuses of the next launches
@@ -152,6 +153,7 @@ class EmulatedGpu(CudaDevice):
             raw = ctypes.string_at(place, parameter.size)
             given.append(self._map(raw) if isinstance(argument, TensorMap) else raw)
         self.launched.append((config.stream or 0, launch.kernel))
+        self.programmatic.append(config.attribute_count == 1)
         emulator.execute(
             entry,
             tuple(config.grid),

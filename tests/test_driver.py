@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cuda.bindings import driver as bindings
 from fake_driver import FakeLibrary, numbers, store, text
 
 from workbench.devices import Fault, driver, ready
@@ -62,9 +63,23 @@ def test_a_launch_gives_the_driver_grid_block_shared_memory_and_stream(monkeypat
     assert not fake.called("cuCtxSetCurrent")
 
 
-def test_the_layout_of_the_configuration_is_that_of_the_driver() -> None:
-    from cuda.bindings import driver as bindings
+def test_a_programmatic_launch_has_the_attribute_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
 
+    def launch(config_at: int, function: int, parameters_at: int, extra: None) -> None:
+        config = ready.LaunchConfig.from_address(config_at)
+        for number in range(config.attribute_count):
+            attribute = ready.LaunchAttribute.from_address(config.attributes + 72 * number)
+            seen.append((function, attribute.id, attribute.value[0]))
+
+    library(monkeypatch, cuLaunchKernelEx=launch)
+    launches = [ready.ReadyLaunch(f"k{n}", n, (1, 1, 1), (32, 1, 1), 0, (), n == 6) for n in (5, 6)]
+    ready.ReadyPlan(driver.CudaDriver({}), launches, [])([], 7)
+    serialization = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    assert seen == [(6, int(serialization), 1)]
+
+
+def test_the_layout_of_the_configuration_is_that_of_the_driver() -> None:
     theirs = bindings.CUlaunchConfig()
     theirs.gridDimX, theirs.gridDimY, theirs.gridDimZ = 1, 2, 3
     theirs.blockDimX, theirs.blockDimY, theirs.blockDimZ, theirs.sharedMemBytes = 4, 5, 6, 7
@@ -73,6 +88,11 @@ def test_the_layout_of_the_configuration_is_that_of_the_driver() -> None:
     config = ready.LaunchConfig.from_buffer_copy(raw)
     assert (*config.grid, *config.block, config.shared_bytes, config.stream) == (1, 2, 3, 4, 5, 6, 7, 8)
     assert (config.attributes, config.attribute_count) == (None, 0)
+    attribute = bindings.CUlaunchAttribute()
+    attribute.id = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    raw = ctypes.string_at(attribute.getPtr(), ctypes.sizeof(ready.LaunchAttribute))
+    assert raw == bytes(ready.PROGRAMMATIC)
 
 
 # of an exported package
@@ -121,7 +141,7 @@ def test_a_package_asks_how_many_blocks_and_clusters_fit(runtime: Any, monkeypat
 
     def clusters(place: Any, function: Any, config: Any) -> None:
         c = config._obj
-        attribute = runtime.Attribute.from_address(c.attributes)
+        attribute = runtime.LaunchAttribute.from_address(c.attributes)
         seen.append((tuple(c.grid), c.attribute_count, attribute.id, list(attribute.value)[:3]))
         store(place, 60)
 

@@ -198,6 +198,10 @@ class CudaDevice(OnMachine):
         """A function that enqueues one launch on the current stream, its arguments already encoded. Raises Fault."""
         launch_checks.check(compiled, launch, arrays, pointers, self.limits)
         function = self.function(compiled, launch)
+        if launch.programmatic:  # which CuPy has no argument for
+            index = {name: place for place, name in enumerate(pointers)}
+            plan = self.ready(compiled, Plan((launch,)), index, arrays, list(pointers.values()))
+            return lambda: plan(list(pointers.values()), self._cupy.cuda.get_current_stream().ptr)
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
         grid = self._grid(function, launch)
         return lambda: function(grid, launch.block, args, shared_mem=launch.shared_bytes)
@@ -221,7 +225,8 @@ class CudaDevice(OnMachine):
             function = self.function(compiled, launch)
             args = tuple(self._ready(a, arrays, index) for a in launch.args)
             grid, pointer = self._grid(function, launch), function.kernel.ptr
-            launches.append(ReadyLaunch(launch.kernel, pointer, grid, launch.block, launch.shared_bytes, args))
+            shape = grid, launch.block, launch.shared_bytes
+            launches.append(ReadyLaunch(launch.kernel, pointer, *shape, args, launch.programmatic))
         return ReadyPlan(self.driver, launches, addresses)
 
     def _ready(
@@ -353,14 +358,20 @@ class CudaPlan:
                     forget(self.buffers[name], array.filler)
         pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
         self._launches = [device.prepare(compiled, launch, arrays, pointers) for launch in plan.launches]
-        self._between = [] if device.bare else [device.spoiler]
+        # what is launched between two launches would end before a programmatic one begins
+        before = [] if device.bare else [device.spoiler]
+        self._spoiled = [
+            step
+            for launch, enqueued in zip(plan.launches, self._launches, strict=True)
+            for step in (*(() if launch.programmatic else before), enqueued)
+        ]
 
     def enqueue(self) -> None:
         """Put the plan's launches on the current stream without waiting."""
         self._start(self._launches)
 
     def run(self) -> None:
-        self._start([step for launch in self._launches for step in (*self._between, launch)])
+        self._start(self._spoiled)
         self.wait()
 
     def _start(self, steps: Iterable[Callable[[], None]]) -> None:
@@ -432,4 +443,4 @@ class CudaPlan:
         self.buffers.clear()
         self._guarded.clear()
         self._launches.clear()
-        self._between.clear()
+        self._spoiled.clear()

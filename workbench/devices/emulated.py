@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -22,7 +22,9 @@ from .launch_checks import argument_of, check_cluster, no_kernel
 
 try:
     from .. import emulator
+    from ..emulator import execution
     from ..emulator.launch_checks import shared_bytes_of
+    from ..emulator.streams import DEFAULT_STREAM, Order
 except ImportError as error:  # the C++ core was not built
     raise DeviceUnavailable(
         f"the emulator's engine is not installed ({error}); build it with: pip install . "
@@ -182,45 +184,51 @@ class _EmulatedPlan:
 
     def run(self) -> None:
         self.statistics.clear()
-        chosen = PERSISTENT_BLOCKS[self._seed // ADDRESSES % len(PERSISTENT_BLOCKS)]
-        resident = self._device.persistent_blocks
-        for launch in self._plan.launches:
-            if launch.kernel not in self._program.entries:
-                raise no_kernel(launch.kernel, self._program.entries)
-            check_cluster(self._program.entries[launch.kernel], launch)
-            blocks = launch.even_blocks(resident) if resident else launch.persistent_blocks(chosen)
-            grid = (blocks, *launch.grid[1:])
+        for launches in _overlapping(self._plan.launches):
             try:
-                statistics = emulator.execute(
-                    self._program.entries[launch.kernel],
-                    grid,
-                    launch.block,
-                    [argument_of(a, self._arrays, self._allocations) for a in launch.args],
-                    memory=self._memory,
-                    cluster=launch.cluster,
-                    shared_bytes=launch.shared_bytes,
-                    seed=self._seed,
-                    max_warp_instructions=self._device.most_warp_instructions,
-                    counters=self._device.counters,
-                    trace=self._device.trace,
-                    strict=True,  # a verdict is about what PTX promises, not about what one device does
-                    registers_per_thread=self._registers(launch, grid),
-                    limits=replace(self._device.limits, arch=self._program.arch),
-                )
+                prepared, order = [self._prepared(launch) for launch in launches], Order()
+                for launch, each in zip(launches, prepared, strict=True):
+                    each.after = order.add(DEFAULT_STREAM, launch.programmatic, ())
+                found = execution.run(prepared)
+                self.statistics += found
+                for each, statistics in zip(prepared, found, strict=True):
+                    each.rules.check(statistics)
             except emulator.KernelFault as fault:
-                if fault.statistics is not None:
-                    self.statistics.append(fault.statistics)
                 kind = fault.finding.kind
                 verdict = Verdict.INPUT_CHANGED if kind is emulator.FindingKind.READ_ONLY else Verdict(kind)
                 raise Fault(verdict, str(fault.finding), [hazard_of(fault.finding)]) from None
             except (emulator.LaunchError, emulator.ArgumentError) as error:
                 raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
-            self.statistics.append(statistics)
         for name, array in self._arrays.items():
             if array.zero:
                 launch_checks.check_zero(name, array, self.read(name))
             if array.output and name not in self._plan.scratch:
                 launch_checks.check_whole(name, array, self._memory.initialised(self._allocations[name]))
+
+    def _prepared(self, launch: Launch) -> execution.Prepared:
+        """A launch, checked. Raises Fault, LaunchError and ArgumentError."""
+        if launch.kernel not in self._program.entries:
+            raise no_kernel(launch.kernel, self._program.entries)
+        check_cluster(self._program.entries[launch.kernel], launch)
+        resident, chosen = self._device.persistent_blocks, self._seed // ADDRESSES % len(PERSISTENT_BLOCKS)
+        most = launch.persistent_blocks(PERSISTENT_BLOCKS[chosen])
+        grid = (launch.even_blocks(resident) if resident else most, *launch.grid[1:])
+        return execution.prepare(
+            self._program.entries[launch.kernel],
+            grid,
+            launch.block,
+            [argument_of(a, self._arrays, self._allocations) for a in launch.args],
+            memory=self._memory,
+            cluster=launch.cluster,
+            shared_bytes=launch.shared_bytes,
+            seed=self._seed,
+            max_warp_instructions=self._device.most_warp_instructions,
+            counters=self._device.counters,
+            trace=self._device.trace,
+            strict=True,  # a verdict is about what PTX promises, not about what one device does
+            registers_per_thread=self._registers(launch, grid),
+            limits=replace(self._device.limits, arch=self._program.arch),
+        )
 
     def _registers(self, launch: Launch, grid: tuple[int, int, int]) -> int | None:
         """What ptxas reports of a kernel; None where nothing hangs on it, which saves its time."""
@@ -248,3 +256,14 @@ class _EmulatedPlan:
 
     def close(self) -> None:
         self._memory = emulator.Memory()
+
+
+def _overlapping(launches: Sequence[Launch]) -> Iterator[list[Launch]]:
+    """The launches of a plan in groups: those of a group may overlap, each with the one before it."""
+    group: list[Launch] = []
+    for launch in launches:
+        if group and not launch.programmatic:
+            yield group
+            group = []
+        group.append(launch)
+    yield group

@@ -56,6 +56,16 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint * 16))
+
+
+PROGRAMMATIC = LaunchAttribute(6, 0, (1,))
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the launch may begin before the one before it has ended."""
+
+
 @dataclass(frozen=True)
 class Pointer:
     """An argument: the address at this place of those that a call gives."""
@@ -83,6 +93,7 @@ class ReadyLaunch:
     block: tuple[int, int, int]
     shared_bytes: int
     args: tuple[Pointer | MapAt | bytes, ...]
+    programmatic: bool = False
 
 
 class _Map:
@@ -125,6 +136,12 @@ class _MapSlot:
         self.held: _Map | None = None
 
 
+def _config(launch: ReadyLaunch) -> LaunchConfig:
+    """What the driver reads of a launch, without the stream."""
+    attributes = (ctypes.addressof(PROGRAMMATIC), 1) if launch.programmatic else (None, 0)
+    return LaunchConfig(launch.grid, launch.block, launch.shared_bytes, None, *attributes)
+
+
 class _Frame:
     """What the driver reads of one call of a plan: nobody else's while it is out of `ReadyPlan._free`."""
 
@@ -133,7 +150,7 @@ class _Frame:
     def __init__(self, plan: ReadyPlan) -> None:
         self.stream = -1
         self.table: Any = (ctypes.c_uint64 * plan.pointers)()
-        self.configs = [LaunchConfig(launch.grid, launch.block, launch.shared_bytes) for launch in plan.launches]
+        self.configs = [_config(launch) for launch in plan.launches]
         self.slots: list[_MapSlot] = []
         self.tables = [(ctypes.c_void_p * max(len(launch.args), 1))() for launch in plan.launches]
         first = ctypes.addressof(self.table)

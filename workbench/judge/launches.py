@@ -45,7 +45,7 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
         stage = stage.on(device.machine)
         compiled = device.compile(stage, case.problem)
         plan = stage.plan(case.problem)
-        _check_scratch(plan)
+        _check_plan(plan)
         names = [*case.arrays, *plan.scratch]
         alignments = _alignments(stage.alignment, names, case.problem.seed)
         plan = dataclasses.replace(plan, alignments=alignments, aliases=aliases(case))
@@ -62,8 +62,12 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
     return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed ^ order)
 
 
-def _check_scratch(plan: Plan) -> None:
-    """Raises Fault for scratch arrays that are none, or too large for any device."""
+def _check_plan(plan: Plan) -> None:
+    """Raises Fault for scratch arrays that are none, or too large for any device, and for a first launch that would
+    overlap with what is no launch of the plan."""
+    if plan.launches and plan.launches[0].programmatic:
+        message = f"{plan.launches[0].kernel} is the first launch of the plan: only a later one can be programmatic"
+        raise Fault(Verdict.LAUNCH_ERROR, message)
     for name, array in plan.scratch.items():
         if not isinstance(array, Array):
             raise Fault(Verdict.LAUNCH_ERROR, f"the scratch {name} is {array!r:.80}; it has to be an Array")

@@ -30,6 +30,10 @@ class Launch:
     A `persistent` kernel gives the right result for any number of blocks along x (of clusters, if it has clusters).
     `grid` is the number of blocks with which each does one piece of the work. The device launches no more blocks than
     it can hold at once, and no more than the same number of rounds needs.
+
+    A `programmatic` launch may begin when every block of the launch before it in its plan has triggered or ended
+    (`cudaLaunchAttributeProgrammaticStreamSerialization`). Its kernel sees what that one wrote only behind
+    `griddepcontrol.wait`. The first launch of a plan cannot be one.
     """
 
     kernel: str
@@ -39,6 +43,7 @@ class Launch:
     shared_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)
     persistent: bool = False
+    programmatic: bool = False
 
     def beyond_limits(self) -> str | None:
         """Why no device takes a grid of this size, or None where it is not too large."""

@@ -163,6 +163,7 @@ def _launch(launch: Launch, module: str, index: dict[str, int], arrays: dict[str
         "shared_bytes": launch.shared_bytes,
         "cluster": list(launch.cluster),
         "persistent": launch.persistent,
+        "programmatic": launch.programmatic,
         "args": [_argument(argument, index, arrays) for argument in launch.args],
     }
 

@@ -37,6 +37,14 @@ struct LaunchConfig {  // CUlaunchConfig
   unsigned attribute_count;
 };
 
+struct LaunchAttribute {  // CUlaunchAttribute
+  int id, pad;
+  unsigned value[16];
+};
+
+// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+LaunchAttribute kProgrammatic{6, 0, {1}};
+
 using Launch = int (*)(const LaunchConfig*, void* function, void** parameters, void** extra);
 using Replace = int (*)(void* map, void* address);
 using Device = int (*)(int* device);
@@ -544,9 +552,15 @@ bool add_step(PyObject* given, Ready& ready) {
   unsigned long long function;
   PyObject* parameters;
   unsigned *grid = step.config.grid, *block = step.config.block;
-  if (!PyArg_ParseTuple(given, "sK(III)(III)IO!", &kernel, &function, grid, grid + 1, grid + 2, block,
-                        block + 1, block + 2, &step.config.shared_bytes, &PyTuple_Type, &parameters))
+  int programmatic;
+  if (!PyArg_ParseTuple(given, "sK(III)(III)IpO!", &kernel, &function, grid, grid + 1, grid + 2, block,
+                        block + 1, block + 2, &step.config.shared_bytes, &programmatic, &PyTuple_Type,
+                        &parameters))
     return false;
+  if (programmatic) {
+    step.config.attributes = &kProgrammatic;
+    step.config.attribute_count = 1;
+  }
   step.kernel = kernel;
   step.function = reinterpret_cast<void*>(function);
   for (Py_ssize_t i = 0, count = PyTuple_Size(parameters); i < count; ++i)

@@ -59,8 +59,11 @@ def ready_class(
     arrays = between.memory
     total = sum(-(-nbytes // 256) * 256 for nbytes, zero in arrays if not zero)
     steps = tuple(
-        (launch.kernel, launch.function, launch.grid, launch.block, launch.shared_bytes, _arguments(plan, number))
-        for number, launch in enumerate(plan.launches)
+        (
+            *(each.kernel, each.function, each.grid, each.block, each.shared_bytes, each.programmatic),
+            _arguments(plan, n),
+        )
+        for n, each in enumerate(plan.launches)
     )
     return _launch.ready(
         called.args[0],

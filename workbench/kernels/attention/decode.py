@@ -129,16 +129,22 @@ _SPLIT_CASES = (
     edge_cases=_SPLIT_CASES,
 )
 def split_keys(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
+    return _merged("attention_split_keys", "attention_merge_splits", p, size)
+
+
+def _merged(kernel: str, merge: str, p: AttentionProblem, size: Mapping[str, int], programmatic: bool = False) -> Plan:
+    """Blocks that share the keys of tiles, and where there is more than one part a kernel that merges the parts."""
     splits, _ = splits_of(p, size)
-    shared = _shared_keys("attention_split_keys", p, size)
+    shared = _shared_keys(kernel, p, size)
     if splits == 1:
         return shared
     sizes = tuple(np.int32(n) for n in (p.heads, p.group, p.rows, p.dim))
     merged = Launch(
-        "attention_merge_splits",
+        merge,
         (row_tiles(p) * _tile_rows(p), 1, 1),
         _threads(p, size),
         ("o", "lse", *shared.scratch, *strides(p, "o"), *sizes, np.float32(p.factor), np.int32(splits)),
+        programmatic=programmatic,
     )
     return replace(shared, launches=(*shared.launches, merged))
 
@@ -151,6 +157,16 @@ def split_keys(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
 def last_block(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     counters = Array((row_tiles(p),), FP32, output=True, zero=True)  # 4 bytes each
     return _shared_keys("attention_last_block", p, size, counters=counters)
+
+
+@ATTENTION.stage(
+    "overlapped_merge",
+    after=split_keys,
+    idea="a programmatic launch: the kernel that merges starts while the first one runs, and waits for its end",
+    architecture=90,
+)
+def overlapped_merge(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
+    return _merged("attention_overlapped_merge", "attention_merge_overlapped", p, size, programmatic=True)
 
 
 def _shared_keys(kernel: str, p: AttentionProblem, size: Mapping[str, int], **more: Array) -> Plan:

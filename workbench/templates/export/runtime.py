@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .ready import LaunchConfig, MapAt, Pointer, ReadyLaunch, ReadyPlan
+from .ready import LaunchAttribute, LaunchConfig, MapAt, Pointer, ReadyLaunch, ReadyPlan
 
 SHARED_BYTES, MULTIPROCESSORS, MAJOR, MINOR = 8, 16, 75, 76  # of cuFuncSetAttribute; of cuDeviceGetAttribute
 PER_THREAD = 2  # the handle that stands for a default stream of every thread
@@ -26,12 +26,6 @@ CLUSTER_DIMENSION = 4  # of CUlaunchAttributeID
 
 class LaunchError(RuntimeError):
     """The CUDA driver does not take a launch, or a kernel before it has failed."""
-
-
-class Attribute(ctypes.Structure):
-    """CUlaunchAttribute."""
-
-    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint * 16))
 
 
 class Driver:
@@ -88,7 +82,7 @@ class Driver:
         most, in_cluster = found.value * self.multiprocessors, math.prod(launch["cluster"])
         if in_cluster == 1:
             return most
-        attribute = Attribute(CLUSTER_DIMENSION, 0, tuple(launch["cluster"]))
+        attribute = LaunchAttribute(CLUSTER_DIMENSION, 0, tuple(launch["cluster"]))
         whole = max(launch["cluster"][0], most - most % launch["cluster"][0])
         grid = (min(launch["grid"][0], whole), *launch["grid"][1:])
         config = LaunchConfig(grid, tuple(launch["block"]), launch["shared_bytes"])
@@ -279,9 +273,8 @@ class Ready:
             if launch["persistent"]:
                 grid = (even_blocks(launch, driver.resident(function, launch)), *grid[1:])
             args = tuple(argument(driver, about) for about in launch["args"])
-            launches.append(
-                ReadyLaunch(launch["kernel"], function, grid, tuple(launch["block"]), launch["shared_bytes"], args)
-            )
+            shape = grid, tuple(launch["block"]), launch["shared_bytes"]
+            launches.append(ReadyLaunch(launch["kernel"], function, *shape, args, launch["programmatic"]))
         return ReadyPlan(driver, launches, addresses)
 
 
