@@ -104,6 +104,17 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
     "order of warps.",
 )
 @click.option(
+    "--slice",
+    type=click.IntRange(1, 2**31 - 1),
+    metavar="N",
+    help="Another order of warps with the same seed: a warp gives way after N instructions, by default after 2000.",
+)
+@click.option(
+    "--witness",
+    is_flag=True,
+    help="For a race, try forty orders of warps until an element becomes another value, and say how to see it again.",
+)
+@click.option(
     "--strict",
     is_flag=True,
     help="Also fail for strict findings: PTX forbids the access, but today's devices give the intended result.",

@@ -10,7 +10,7 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from . import launches
 if TYPE_CHECKING:
     from ..report.judged import Judged
     from ..triton.launching import Launched
+    from .witness import Witness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,8 @@ class Asked:
     max_seconds: float | None
     seed: int
     seeds: int
+    slice: int | None
+    witness: bool
     strict: bool
     suppress: tuple[str, ...]
     counters: bool
@@ -86,6 +89,7 @@ class Asked:
             self.include,
             self.flags,
             seed,
+            self.slice,
             self.counters,
             emulator.Traced(self.blocks or (0,), self.events) if self.trace_file and seed == self.seed else None,
             self.max_seconds,
@@ -110,12 +114,15 @@ def emulate(**options: Any) -> None:
         raise click.MissingParameter(said, **hint)
     chosen = None if asked.printed is None else launches.parse_slice(asked.printed)
     job, reports = _run(asked)
+    found = _witness(asked, job, reports) if asked.witness else None
     verdicts = _verdicts(asked, reports) if asked.as_json or asked.sarif_file else []
     shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
     if asked.as_json:
-        _print_document(asked, reports, {name: launches.plain(array) for name, array in shown.items()}, verdicts)
+        _print_document(asked, reports, {n: launches.plain(array) for n, array in shown.items()}, verdicts, found)
     else:
         _print_reports(asked, job.seed, reports)
+        if asked.witness:
+            _print_witness(job.seed, found)
         for name, array in shown.items():
             click.echo(f"{name}[{asked.printed}] = {' '.join(map(str, array))}")
         if asked.counters:
@@ -144,6 +151,25 @@ def _run(asked: Asked) -> tuple[launches.Emulation, list[emulator.Report]]:
             job, reports = later, found
     job.save()
     return job, reports
+
+
+def _witness(asked: Asked, job: launches.Emulation, reports: Sequence[emulator.Report]) -> Witness | None:
+    from .witness import search  # which few launches need
+
+    def run(given: int | None) -> tuple[launches.Emulation, list[emulator.Report]]:
+        other = replace(asked, slice=given, trace_file=None, as_compiled=True).job(job.seed, job.program)
+        return other, other.run()
+
+    return search(job, reports, run)
+
+
+def _print_witness(seed: int, found: Witness | None) -> None:
+    """The witness, and the command that shows its element."""
+    click.echo(str(found) if found else "witness: no race was found")
+    if found and found.slice is not None:
+        shown = [] if found.index is None else ["--print", f"{found.index}:{found.index + 1}"]
+        order = ["--seed", str(seed), "--seeds", "1", "--slice", str(found.slice)]
+        click.echo(f"again: {_again('--json', '--witness')} {' '.join([*order, *shown])}")
 
 
 def _save_trace(file: Path, reports: Sequence[emulator.Report]) -> None:
@@ -201,18 +227,24 @@ def _write_sarif(asked: Asked, verdicts: Sequence[Judged]) -> None:
         sarif.write(asked.sarif_file, verdicts, f"emulate/{verdicts[0].spec}", __version__)
 
 
-def _again() -> str:
+def _again(*without: str) -> str:
     """The command that does the same once more, for a reader."""
-    return shlex.join(["workbench", *(word for word in click.get_current_context().obj if word != "--json")])
+    left_out = without or ("--json",)
+    return shlex.join(["workbench", *(word for word in click.get_current_context().obj if word not in left_out)])
 
 
 def _print_document(
-    asked: Asked, reports: Sequence[emulator.Report], arrays: dict[str, list[Any]], verdicts: Sequence[Judged]
+    asked: Asked,
+    reports: Sequence[emulator.Report],
+    arrays: dict[str, list[Any]],
+    verdicts: Sequence[Judged],
+    witness: Witness | None,
 ) -> None:
     from . import documents
 
     first, *later = (report.as_dict() for report in reports)
-    documents.result({**first, "then": later, "arrays": arrays, "seeds": asked.seeds}, verdicts)
+    shown = asdict(witness) if witness else None
+    documents.result({**first, "then": later, "arrays": arrays, "seeds": asked.seeds, "witness": shown}, verdicts)
 
 
 def _print_reports(asked: Asked, seed: int, reports: Sequence[emulator.Report]) -> None:

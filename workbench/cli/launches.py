@@ -330,6 +330,7 @@ class Emulation:
     include: Sequence[Path] = ()
     options: Sequence[str] = ()
     seed: int = 0
+    slice: int | None = None
     counters: bool = False
     trace: emulator.Traced | None = None
     max_seconds: float | None = None
@@ -396,6 +397,7 @@ class Emulation:
             shared=step.shared_bytes,
             cluster=step.cluster,
             seed=self.seed,
+            time_slice=self.slice,
             counters=self.counters,
             trace=self.trace,
             max_seconds=self.max_seconds,

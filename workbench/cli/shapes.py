@@ -284,13 +284,28 @@ class EmulatedLaunch:
 
 
 @dataclass
+class RaceWitness:
+    """What --witness found: the element `index` of `array` becomes one of `values` in the order of the findings, and
+    the other one with --slice `slice`. Without an index, `values` say how the launches ended. Where `slice` is null,
+    `tried` orders gave the same arrays. With `atomics`, their order may be the reason."""
+
+    tried: int
+    slice: int | None
+    array: str
+    index: int | None
+    values: tuple[str, str]
+    atomics: bool
+
+
+@dataclass
 class Emulated(EmulatedLaunch):
-    """The result of `emulate`: the first launch, those of --then, the elements of --print, and how many --seeds there
-    were. It is that of the first seed with a failure; of the first seed where no seed found one."""
+    """The result of `emulate`: the first launch, those of --then, the elements of --print, how many --seeds there were,
+    and the witness of a race. It is that of the first seed with a failure; of the first seed where none found one."""
 
     then: list[EmulatedLaunch] = field(default_factory=list)
     arrays: dict[str, list[Any]] = field(default_factory=dict)
     seeds: int = 1
+    witness: RaceWitness | None = None
 
 
 @dataclass(frozen=True)

@@ -317,6 +317,7 @@ class Prepared:
     options: dict[str, Any]
     label: str = ""
     stream: int | None = None
+    time_slice: int | None = None
     after: Sequence[tuple[int, bool]] = ()
     copies: Sequence[tuple[int, int, int, int]] = ()
     _workspace: Allocation | None = None
@@ -384,7 +385,8 @@ def run(prepared: Sequence[Prepared], series: Series | None = None) -> list[Stat
         one.place()
     placed = memory.allocations
     allocations = [_engine.Allocation(a.address, a.data, a.written, a.writable, a.identity) for a in placed]
-    slices = _SLICES[prepared[0].launch.seed % len(_SLICES)] if len(prepared) > 1 else _SLICES[0]
+    drawn = _SLICES[prepared[0].launch.seed % len(_SLICES)] if len(prepared) > 1 else _SLICES[0]
+    slices = prepared[0].time_slice or drawn
     results = _engine.run([one.handed_over(allocations, slices) for one in prepared], series.engine)
     memory.settle()
     contexts = [one.launch.context(one, result.counts, series) for one, result in zip(prepared, results, strict=True)]
@@ -402,6 +404,7 @@ def prepare(
     cluster: Dimensions = (1, 1, 1),
     shared_bytes: int = 0,
     seed: int = 0,
+    time_slice: int | None = None,
     checks: Checks = Checks.ALL,
     threads: int | None = None,
     max_warp_instructions: int | None = None,
@@ -424,7 +427,10 @@ def prepare(
     launch.check(registers_per_thread, limits)
     options = {"checks": int(checks), "count": counters, **_options(limit, rules, trace, entry)}
     options["registers"] = registers_of(entry, registers_per_thread)
-    return Prepared(launch, args, rules, launch.resident(registers_per_thread, limits), trace, options)
+    resident = launch.resident(registers_per_thread, limits)
+    if time_slice is not None:
+        time_slice = whole_number(time_slice, "the time slice", 1, 2**31 - 1)
+    return Prepared(launch, args, rules, resident, trace, options, time_slice=time_slice)
 
 
 def execute(
@@ -442,7 +448,8 @@ def execute(
 
     ``grid``, ``block`` and ``cluster`` are up to three numbers, x first. ``args``: one for each parameter, an int or
     float, a NumPy scalar, the bytes of a struct, an ``Allocation`` for a pointer or a ``TensorMap``. ``shared_bytes``
-    is dynamic shared memory. ``seed`` draws the order in which warps run: the same seed gives the same run.
+    is dynamic shared memory. ``seed`` draws the order in which warps run: the same seed gives the same run. A warp
+    gives way after ``time_slice`` instructions at the latest, 2000 when None; another number gives another order.
     ``threads`` of this machine execute independent blocks (1 when None). ``max_warp_instructions`` is how many
     instructions the warps of one block may execute before it counts as hung, ``max_seconds`` how long the launch may
     take before that. ``registers_per_thread``, as the compiler reports it, limits how many blocks are resident at once.

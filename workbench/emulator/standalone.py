@@ -265,9 +265,9 @@ class Session:
         ``cudaGridDependencySynchronize()`` is in no order with what that one does.
 
         ``unoptimised``: races and barriers of the source are reported, too, that the compiler has optimised away.
-        ``options`` are further ones of ``execute``: ``cluster``, ``seed``, ``checks``, ``counters``, ``trace``,
-        ``suppress``, ``max_seconds``. It raises what ``launch`` raises, except errors of the source; of a launch in a
-        stream, a hazard is raised when the launch is executed.
+        ``options`` are further ones of ``execute``: ``cluster``, ``seed``, ``time_slice``, ``checks``, ``counters``,
+        ``trace``, ``suppress``, ``max_seconds``. It raises what ``launch`` raises, except errors of the source; of a
+        launch in a stream, a hazard is raised when the launch is executed.
         """
         kernel = _find_entry(self.program, entry)
         given = dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}
