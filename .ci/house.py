@@ -22,11 +22,11 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 69_360),
+    "Python of workbench/": ((PACKAGE,), (".py",), 69_660),
     "Python of tests/": (("tests",), (".py",), 61_050),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_415),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_700),
-    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 26_970),
+    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_470),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
 needs more deletes elsewhere, or says in the commit that raises the budget what the lines are worth."""

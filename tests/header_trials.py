@@ -527,6 +527,16 @@ def deferred() -> Iterator[Trial]:
                 yield Trial("deferred.cu", given, {"sums": sums}, expected, defines, leading=ldc)
 
 
+def tcgen05() -> Iterator[Trial]:
+    for dtype, along_n, columns in product(HALVES, (0, 1), (64, 256)):
+        a, b = whole((128, 64), dtype), whole((64, columns) if along_n else (columns, 64), dtype, 1)
+        y = a.astype(np.float32) @ (b if along_n else b.T).astype(np.float32)
+        maps = TensorMap("a", box=(128, 64)), TensorMap("b", box=(64, 64) if along_n else (columns, 64))
+        defines = {"TYPE": dtype.cuda, "Y_COLUMNS": columns, "ALONG_N": along_n}
+        twice = replace(launch("twice", 128, *maps, "y"), shared_bytes=2**16)
+        yield Trial("tcgen05.cu", twice, {"a": a, "b": b}, {"y": 2 * y}, defines, architecture=100)
+
+
 HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     shared,
     warp,
@@ -543,6 +553,7 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     cluster_sums,
     tma,
     wgmma,
+    tcgen05,
     wgmma_shapes,
     tma_ranks,
     tma_im2col,

@@ -51,6 +51,7 @@ TEMPLATES = {
     "register_sums",
     "row_dot",
     "last_block",
+    "lanes",
 }
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
 
@@ -124,6 +125,17 @@ INSTRUCTIONS: Mapping[str, Sequence[str]] = {
     "tma_load": _BOXES,
     "tma_load_once": ["createpolicy.fractional.L2::evict_first.b64 1.0", f"{_BOXES[1]}.L2::cache_hint"],
     "tma_load_to": [f"{box}.multicast::cluster" for box in _BOXES],
+    "tensor_allocate": [
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 64",
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 256",
+        "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned",
+    ],
+    "tensor_commit": ["tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64"],
+    "tensor_free": [f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 {columns}" for columns in (64, 256)],
+    "tensor_hand_over": ["tcgen05.fence::before_thread_sync"],
+    "tensor_load": ["tcgen05.ld.sync.aligned.32x32b.x32.b32", "tcgen05.wait::ld.sync.aligned"],
+    "tensor_multiply": ["setp.ne.b32 0", "tcgen05.mma.cta_group::1.kind::f16"],
+    "tensor_take_over": ["tcgen05.fence::after_thread_sync"],
     "tma_add": [f"cp.reduce.async.bulk.tensor.{n}d.global.shared::cta.add.tile.bulk_group" for n in range(1, 6)],
     "tma_load_im2col": _PIXELS,
     "tma_load_im2col_to": [f"{pixels}.multicast::cluster" for pixels in _PIXELS],
@@ -201,7 +213,10 @@ def _instructions(ptx: str, kernel: str) -> Iterator[tuple[str, str]]:
     files = {number: Path(name) for number, name in re.findall(r'\.file\s+(\d+) "(.*)"', ptx)}
     body = re.search(rf"\.entry {kernel}\(.*?(?=\.entry|\.file)", ptx, re.DOTALL)
     assert body is not None
-    for part in re.split(r"\n\s*\.loc\s+", body[0])[1:]:
+    # for sm_100 lines are named within it, too
+    inline = re.compile(r"// begin inline asm\n.*?// end inline asm", re.DOTALL)
+    code_of = inline.sub(lambda found: re.sub(r"(?m)^\s*\.loc\s.*\n", "", found[0]), body[0])
+    for part in re.split(r"\n\s*\.loc\s+", code_of)[1:]:
         number, line, *_ = part.split()
         if (
             files[number].stem in GENERATED

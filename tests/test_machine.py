@@ -15,7 +15,7 @@ from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import drawn
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.scan import ScanProblem
-from workbench.model.machine import H200, kept_by_machine, machine, planning_for, scaled
+from workbench.model.machine import B200, H200, kept_by_machine, machine, planning_for, scaled
 from workbench.model.results import Verdict
 from workbench.model.stage import Stage
 from workbench.records.store import slug
@@ -71,9 +71,10 @@ def test_a_device_is_emulated_as_its_name_says_and_opened_again_by_it(isolate: b
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("emulator:sms=78", "has no 'sms'; it has multiprocessors, shared_bytes, registers"),
+        ("emulator:sms=78", "has no 'sms'; it has architecture, multiprocessors, shared_bytes, registers"),
         ("emulator:multiprocessors=0", "multiprocessors is '0'; it has to be a whole number above 0"),
         ("emulator:78", "has no '78'"),
+        ("emulator:architecture=95", "architecture is 95; stages are verified for 90 or 100"),
     ],
 )
 def test_a_device_that_cannot_be_emulated_is_refused_with_what_would_be_right(name: str, message: str) -> None:
@@ -138,5 +139,28 @@ def test_the_emulator_has_the_limits_of_the_machine_and_refuses_other_architectu
     device = EmulatedDevice(machine=MORE)
     assert (device.limits.sm_count, device.architecture, device.times) == (148, 90, False)
     assert device.info().sm_count == 148
-    with pytest.raises(DeviceUnavailable, match=r"9\.0, not 10\.0"):
-        EmulatedDevice(machine=dataclasses.replace(H200, architecture=100))
+    with pytest.raises(DeviceUnavailable, match=r"9\.0 and 10\.0, not 8\.0"):
+        EmulatedDevice(machine=dataclasses.replace(H200, architecture=80))
+
+
+def test_a_stage_is_verified_on_a_machine_of_its_architecture_unless_another_one_is_named() -> None:
+    newer, given = stage_of("gemm:tensor_memory"), GemmProblem(m=5, n=9, k=16)
+    for name in ("emulator", "emulator:multiprocessors=78", "emulator:architecture=100"):
+        result = harness.verify(newer, open_device(name), problem=given)
+        assert result.verdict is Verdict.PASS, result.failure
+    assert newer.home == newer.fitting(H200) == B200 and newer.fitting(FEWER).multiprocessors == 78
+    assert stage_of("gemm:naive").home == H200
+    assert newer.supports(given) is None and newer.on(H200).supports(given) == (
+        "needs compute capability 10.0, the device has 9.0"
+    )
+
+
+def test_a_machine_of_a_later_architecture_refuses_what_is_for_an_earlier_one_alone() -> None:
+    device = open_device("emulator:architecture=100")
+    assert (device.name, device.machine, device.info().architecture) == ("emulator:architecture=100", B200, "sm_100a")
+    assert slug(device.info()) == "emulated-nvidia-b200"
+    given = GemmProblem(m=5, n=9, k=16)
+    assert harness.verify(stage_of("gemm:tensor_core"), device, problem=given).verdict is Verdict.PASS
+    refused = harness.verify(stage_of("gemm:tma_pipeline"), device, problem=given)
+    assert refused.verdict is Verdict.UNSUPPORTED
+    assert list(refused.unsupported) == ["uses instructions of compute capability 9.0 alone, the device has 10.0"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from workbench.devices import Device
 from workbench.model.arrays import Array
@@ -24,7 +25,7 @@ HALVES = (BF16, FP16)
 class Trial:
     """One launch of a kernel in `SOURCES`, after those `before`, what it is given, and what it has to store: NaN (in
     integers, what was there before) where nothing is to be. Rows of what it stores are `leading` elements apart, where
-    that is more than their length, and nothing is to be stored between them."""
+    that is more than their length, and nothing is to be stored between them. It is compiled for an `architecture`."""
 
     source: str
     launch: Launch
@@ -33,11 +34,15 @@ class Trial:
     defines: Mapping[str, str | int] = field(default_factory=dict)
     before: tuple[Launch, ...] = ()
     leading: int | None = None
+    architecture: int = 90
 
     def compiled(self) -> Compiled:
-        return translate_source(SOURCES / self.source, self.defines)
+        return translate_source(SOURCES / self.source, self.defines, self.architecture)
 
     def run(self, device: Device) -> None:
+        """Skips what a GPU has no instructions for."""
+        if device.times and self.architecture != device.architecture:
+            pytest.skip(f"the GPU is not of compute capability {self.architecture / 10:.1f}")
         arrays = {name: Array(values.shape, _dtype(values)) for name, values in self.inputs.items()}
         stored = {name: Array(v.shape, _dtype(v), self.leading, output=True) for name, v in self.expected.items()}
         arrays |= stored

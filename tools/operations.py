@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.catalogue import registry
+from workbench.model.machine import H200
 from workbench.model.operation import Operation
 from workbench.model.stage import Stage
+from workbench.toolchain.compiler import target_of
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs/operations"
@@ -181,6 +183,10 @@ def _stage(stage: Stage[Any], problem: str | None, paragraphs: list[str], headin
     if stage.parent:
         facts += [f"parent [{stage.parent}](#{stage.parent})", f"`workbench diff {stage.spec}`"]
     found = [f"{heading} {stage.name}", " · ".join(facts)]
+    if stage.misfit(H200.architecture):
+        found.append(
+            f"No device has run this stage: it was verified in the emulator, for {target_of(stage.architecture)}."
+        )
     if problem:
         found.append("> " + _escaped(problem))
     return found + [prose(p) for p in paragraphs]

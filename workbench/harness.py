@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .catalogue import registry
-from .devices import Device, Fault
+from .devices import Device, Fault, machine_for
 from .judge import forensics, soundness
 from .judge.case import BadBound, Case, quiet
 from .judge.draw import REPEAT_EVERY, Enough, Failed, Problems, Trial, Turns
@@ -95,7 +95,7 @@ def verify(
     A stage whose Python code changes what judges it has failed whatever else it does (TAMPERING); what it has changed
     is put back.
     """
-    watch, there, stage = integrity.Watch(), list[str](), stage.on(device.machine)
+    watch, there, stage = integrity.Watch(), list[str](), stage.on(machine_for(stage, device))
     drawing = _drawing(stage, device, examples if problems is None else len(problems), seed)
     search = _Search(stage, device, call, on_problem)
     try:
@@ -103,7 +103,7 @@ def verify(
             coming = before(_trials(drawing, problem, problems))
             search.run(drawing, coming, again, many_times=problems is None)
         result = search.verification(seed, drawing.unsupported)
-        if problem is None and problems is None and result.refused == 1 and not stage.misfit(device.architecture):
+        if problem is None and problems is None and result.refused == 1 and not stage.misfit(stage.home.architecture):
             result.failure = _refusal(stage, device, result)
     except integrity.Tampered as error:
         there, result = list(error.args), Verification(Verdict.TAMPERING, seed)
@@ -133,10 +133,10 @@ def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> lis
 
 
 def _drawing(stage: Stage[Any], device: Device, examples: int, seed: int) -> Problems:
-    stage = stage.on(device.machine)
-    operation = registry.operation_of(stage)
+    stage = stage.on(machine_for(stage, device))
+    operation, architectures = registry.operation_of(stage), (stage.home.architecture,)
     return Problems(
-        operation, stage, device.name, (device.architecture,), examples, seed, lambda p: device.compile(stage, p).ptx
+        operation, stage, device.name, architectures, examples, seed, lambda p: device.compile(stage, p).ptx
     )
 
 
@@ -257,7 +257,7 @@ class _Search:
 
         It leaves no trace where it passes: a record does not depend on what was remembered where it was made.
         """
-        if self.stage.supports(problem, self.device.architecture) is not None:
+        if self.stage.supports(problem) is not None:
             return False
         failure, _ = self.judge(problem, twice=True)
         if failure:

@@ -6,10 +6,10 @@ from functools import partial
 
 from ..model.machine import emulated_machine
 from ..model.origin import DEVICES
-from .base import BoundPlan, Device, DeviceUnavailable, Fault
+from .base import BoundPlan, Device, DeviceUnavailable, Fault, machine_for
 from .isolated import IsolatedDevice
 
-__all__ = ["BoundPlan", "Device", "DeviceUnavailable", "Fault", "IsolatedDevice", "open_device"]
+__all__ = ["BoundPlan", "Device", "DeviceUnavailable", "Fault", "IsolatedDevice", "machine_for", "open_device"]
 
 EMULATOR_SECONDS = 120.0
 """Least deadline of a launch in an isolated emulator, which ends kernels without end itself after some seconds."""

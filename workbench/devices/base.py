@@ -10,7 +10,7 @@ import numpy as np
 from ..model.arrays import Array
 from ..model.errors import WorkbenchError
 from ..model.launch import Plan
-from ..model.machine import Machine
+from ..model.machine import H200, Machine
 from ..model.problem import Problem
 from ..model.results import DeviceInfo, Hazard, Verdict
 from ..model.stage import Stage
@@ -89,6 +89,13 @@ class Device(Protocol):
         """
 
 
+def machine_for(stage: Stage[Any], device: Device | OnMachine) -> Machine:
+    """The machine that a stage is run on by a device: its own. An emulator that nobody has told an architecture has
+    the one that the stage needs."""
+    emulates = not device.times and device.machine.architecture == H200.architecture
+    return stage.fitting(device.machine) if emulates else device.machine
+
+
 class OnMachine:
     """A device that compiles by what it is: to machine code where it `times`, else to PTX, which takes less."""
 
@@ -103,4 +110,4 @@ class OnMachine:
     def compile(self, stage: Stage[Any], problem: Problem) -> Compiled:
         """See `Device`."""
         made = compile_stage if self.times else translate_stage
-        return made(stage, problem, self.architecture)
+        return made(stage, problem, machine_for(stage, self).architecture)

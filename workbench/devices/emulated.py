@@ -12,9 +12,9 @@ import numpy as np
 
 from ..model.arrays import Array
 from ..model.launch import Launch, Plan
-from ..model.machine import H200, Machine, emulated_name
+from ..model.machine import H200, MACHINES, Machine, emulated_name, of_architecture
 from ..model.results import DeviceInfo, Verdict
-from ..toolchain.compiler import Compiled
+from ..toolchain.compiler import Compiled, target_of
 from ..toolchain.findings import hazard_of
 from . import launch_checks
 from .base import DeviceUnavailable, Fault, OnMachine
@@ -23,6 +23,7 @@ from .launch_checks import argument_of, check_cluster, no_kernel
 try:
     from .. import emulator
     from ..emulator import execution
+    from ..emulator.architectures import limits_of
     from ..emulator.launch_checks import shared_bytes_of
     from ..emulator.streams import DEFAULT_STREAM, Order
 except ImportError as error:  # the C++ core was not built
@@ -59,28 +60,30 @@ def _program(key: str, ptx: str, source: str) -> emulator.Program:
 
 
 def _limits(machine: Machine) -> emulator.DeviceLimits:
-    """What a launch may have on a machine that is like an H200 in all that it does not say.
+    """What a launch may have on a machine that is like one of `MACHINES` in all that it does not say.
 
     Raises DeviceUnavailable for another architecture.
     """
-    if machine.architecture != H200.architecture:
-        had = f"{H200.architecture / 10:.1f}, not {machine.architecture / 10:.1f}"
-        raise DeviceUnavailable(f"stages are verified by the emulator for compute capability {had}")
-    if machine == H200:
-        return emulator.H200
-    more = machine.shared_bytes - emulator.H200.shared_per_block
+    if machine.architecture not in MACHINES:
+        had = " and ".join(f"{architecture / 10:.1f}" for architecture in MACHINES)
+        asked = f"{had}, not {machine.architecture / 10:.1f}"
+        raise DeviceUnavailable(f"stages are verified by the emulator for compute capability {asked}")
+    like = limits_of(target_of(machine.architecture))
+    if machine == MACHINES[machine.architecture]:
+        return like
     return replace(
-        emulator.H200,
+        like,
         name=f"device with {machine.multiprocessors} multiprocessors",
         sm_count=machine.multiprocessors,
         shared_per_block=machine.shared_bytes,
-        shared_per_sm=emulator.H200.shared_per_sm + more,
+        shared_per_sm=like.shared_per_sm + machine.shared_bytes - like.shared_per_block,
         registers_per_sm=machine.registers,
     )
 
 
 class EmulatedDevice(OnMachine):
-    """Stands for a device of compute capability 9.0: an H200, if no other `machine` is given.
+    """Stands for a device of compute capability 9.0, an H200, if no other `machine` is given. What is compiled for
+    another architecture runs on a machine of that one.
 
     A block that executes more than `most_warp_instructions` counts as hung. With `counters` the statistics of a plan's
     launches have them, with `trace` a timeline, also that of a launch that ended with a hazard. `persistent_blocks` is
@@ -108,6 +111,13 @@ class EmulatedDevice(OnMachine):
         return DeviceInfo(
             kind="emulator", name=f"emulated {limits.name}", architecture=limits.arch, sm_count=limits.sm_count
         )
+
+    def limits_for(self, arch: str) -> emulator.DeviceLimits:
+        """What a launch may have of which the PTX is for this architecture, such as `sm_100a`."""
+        version = int(arch[3:].rstrip("af"))
+        other = version in MACHINES and version != self.machine.architecture
+        limits = _limits(of_architecture(version, self.machine)) if other else self.limits
+        return replace(limits, arch=arch)
 
     def bind(
         self,
@@ -147,6 +157,7 @@ class _EmulatedPlan:
         self._device = device
         self._program, self._compiled, self._plan, self._arrays = program, compiled, plan, arrays
         self._seed = seed % 2**64  # the emulator takes 64 bits, a problem any number
+        self._limits = device.limits_for(program.arch)
         self.statistics: list[emulator.Statistics] = []  # of the launches of the last run
         self._memory = emulator.Memory(seed % ADDRESSES)
         self._allocations: dict[str, emulator.Allocation] = {}
@@ -227,7 +238,7 @@ class _EmulatedPlan:
             trace=self._device.trace,
             strict=True,  # a verdict is about what PTX promises, not about what one device does
             registers_per_thread=self._registers(launch, grid),
-            limits=replace(self._device.limits, arch=self._program.arch),
+            limits=self._limits,
         )
 
     def _registers(self, launch: Launch, grid: tuple[int, int, int]) -> int | None:
@@ -240,7 +251,7 @@ class _EmulatedPlan:
         """Whether, with the most registers that a thread may have, the launch is refused or blocks have to wait."""
         if "setmaxnreg" in self._compiled.ptx:
             return True
-        entry, limits = self._program.entries[launch.kernel], self._device.limits
+        entry, limits = self._program.entries[launch.kernel], self._limits
         threads, most = math.prod(launch.block), entry.register_limit or MOST_REGISTERS
         shared = shared_bytes_of(entry, launch.shared_bytes)
         if not 0 < threads * most <= limits.registers_per_sm:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..devices import BoundPlan, Device, Fault
+from ..devices import BoundPlan, Device, Fault, machine_for
 from ..model.arrays import OF_PAGES, WITHOUT_NUMBERS, Array, Arrays, Distribution
 from ..model.launch import Plan
 from ..model.origin import BadOperation, BadStage, declared, is_control, raised_at
@@ -42,7 +42,7 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
     Raises CompileError, and Fault, also for what the stage's own Python code raises.
     """
     try:
-        stage = stage.on(device.machine)
+        stage = stage.on(machine_for(stage, device))
         compiled = device.compile(stage, case.problem)
         plan = stage.plan(case.problem)
         _check_plan(plan)

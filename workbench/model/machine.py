@@ -27,13 +27,20 @@ class Machine:
 H200 = Machine(architecture=90, multiprocessors=132, shared_bytes=232_448)
 """An NVIDIA H200, or an H100 (SXM): the machine of a stage that nobody has moved to another one."""
 
-SETTINGS = ("multiprocessors", "shared_bytes", "registers")
+B200 = Machine(architecture=100, multiprocessors=148, shared_bytes=232_448)
+"""An NVIDIA B200: the machine of a stage that needs what an H200 does not have, if nobody names another."""
+
+MACHINES = {each.architecture: each for each in (H200, B200)}
+"""A machine of each architecture for which stages are verified without a device."""
+
+SETTINGS = ("architecture", "multiprocessors", "shared_bytes", "registers")
 """What may be said of an emulated device."""
 
 
 def emulated_machine(device: str) -> Machine:
-    """The machine that `emulator`, or `emulator:multiprocessors=78,shared_bytes=102400`, stands for: an H200, but for
-    what is named. Raises ValueError, which says what would be right."""
+    """The machine that `emulator`, or `emulator:multiprocessors=78,shared_bytes=102400`, stands for: an H200, or the
+    one of the `architecture` that is named, but for what is named. Raises ValueError, which says what would be right.
+    """
     given = {}
     for setting in filter(None, device.partition(":")[2].split(",")):
         name, _, value = setting.partition("=")
@@ -42,13 +49,24 @@ def emulated_machine(device: str) -> Machine:
         if not value.isdecimal() or int(value) == 0:
             raise ValueError(f"{device}: {name} is {value!r}; it has to be a whole number above 0")
         given[name] = int(value)
-    return replace(H200, **given)
+    if (architecture := given.get("architecture", H200.architecture)) not in MACHINES:
+        known = " or ".join(map(str, MACHINES))
+        raise ValueError(f"{device}: architecture is {architecture}; stages are verified for {known}")
+    return replace(MACHINES[architecture], **given)
 
 
 def emulated_name(machine: Machine) -> str:
     """The device that `emulated_machine` makes this machine of."""
-    other = [f"{name}={getattr(machine, name)}" for name in SETTINGS if getattr(machine, name) != getattr(H200, name)]
+    like = replace(MACHINES.get(machine.architecture, H200), architecture=H200.architecture)
+    other = [f"{name}={getattr(machine, name)}" for name in SETTINGS if getattr(machine, name) != getattr(like, name)]
     return ":".join(("emulator", *filter(None, (",".join(other),))))
+
+
+def of_architecture(architecture: int, given: Machine) -> Machine:
+    """The machine of an architecture, with what another one was `given` besides its own. Raises KeyError."""
+    own = MACHINES[given.architecture]
+    said = {name: getattr(given, name) for name in SETTINGS[1:] if getattr(given, name) != getattr(own, name)}
+    return replace(MACHINES[architecture], **said)
 
 
 _machine: ContextVar[Machine] = ContextVar("machine", default=H200)

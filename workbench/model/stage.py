@@ -12,7 +12,7 @@ from typing import Generic, Protocol, Self
 
 from . import origin
 from .launch import Launch, Plan
-from .machine import Machine, machine, planning_for
+from .machine import MACHINES, Machine, machine, of_architecture, planning_for
 from .origin import declared
 from .problem import P
 
@@ -46,7 +46,7 @@ class Stage(Generic[P]):
     the reason why the stage cannot solve a problem with these parameters, or None. It covers the static_asserts of the
     source, and what would not fit on the device. `owner` is the operation. `code` is the source if there is no
     file. `machine` is the device that sizes and launches are for; without it they are for the one of whoever asks, an
-    H200 if nobody says another.
+    H200 if nobody says another, or a B200 where the stage needs one.
     """
 
     operation: str
@@ -92,9 +92,20 @@ class Stage(Generic[P]):
         """The same stage on this machine, which its functions are told by `workbench.model.machine.machine`."""
         return self if self.machine == chosen else dataclasses.replace(self, machine=chosen)
 
+    @property
+    def home(self) -> Machine:
+        """The machine that it is on, else that of whoever asks, or one that has what the stage needs."""
+        return self.machine or self.fitting(machine())
+
+    def fitting(self, asked: Machine) -> Machine:
+        """This machine, or one of the architecture that the stage needs where this one does not have it."""
+        if self.misfit(asked.architecture) is None or not MACHINES.keys() >= {self.architecture, asked.architecture}:
+            return asked
+        return of_architecture(self.architecture, asked)
+
     def _planned(self) -> contextlib.AbstractContextManager[None]:
-        """Within, the functions of the stage are told its machine, or that of whoever asks."""
-        return planning_for(self.machine or machine())
+        """Within, the functions of the stage are told its machine."""
+        return planning_for(self.home)
 
     def supports(self, problem: P, architecture: int | None = None) -> str | None:
         """Why the stage cannot take `problem` on its machine, or None where it can; a device of another compute
@@ -103,7 +114,7 @@ class Stage(Generic[P]):
         Raises BadOperation for what its functions raise.
         """
         if architecture is None:
-            architecture = (self.machine or machine()).architecture
+            architecture = self.home.architecture
         if misfit := self.misfit(architecture):
             return misfit
         try:

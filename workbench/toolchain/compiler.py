@@ -432,7 +432,7 @@ def write(target: Path, content: bytes) -> None:
 
 def target_of(architecture: int) -> str:
     """What NVRTC compiles for, `sm_90a`, on a device of this compute capability times ten."""
-    return f"sm_{architecture}{'a' if architecture == 90 else ''}"
+    return f"sm_{architecture}{'a' if architecture >= 90 else ''}"
 
 
 def compile_source(path: Path, defines: Mapping[str, str | int], architecture: int = 90) -> Compiled:
@@ -444,12 +444,12 @@ def compile_source(path: Path, defines: Mapping[str, str | int], architecture: i
     return _compile(path, source_digest(path), _sorted(defines), target_of(architecture))
 
 
-def compile_stage(stage: Stage[Any], problem: Problem, architecture: int = 90) -> Compiled:
-    """Compile a stage for a problem on a device of this compute capability, times ten.
+def compile_stage(stage: Stage[Any], problem: Problem, architecture: int | None = None) -> Compiled:
+    """Compile a stage for a problem on a device of this compute capability, times ten; without one on its machine.
 
     Raises what `compile_source` raises, and whatever its declaration does.
     """
-    return compile_source(source_of(stage), stage.defines(problem), architecture)
+    return compile_source(source_of(stage), stage.defines(problem), architecture or stage.home.architecture)
 
 
 def translate_source(path: Path, defines: Mapping[str, str | int], architecture: int = 90) -> Compiled:
@@ -460,9 +460,9 @@ def translate_source(path: Path, defines: Mapping[str, str | int], architecture:
     return _translate(path, source_digest(path), _sorted(defines), target_of(architecture))
 
 
-def translate_stage(stage: Stage[Any], problem: Problem, architecture: int = 90) -> Compiled:
+def translate_stage(stage: Stage[Any], problem: Problem, architecture: int | None = None) -> Compiled:
     """As `compile_stage`, for whoever executes the PTX, by `translate_source`."""
-    return translate_source(source_of(stage), stage.defines(problem), architecture)
+    return translate_source(source_of(stage), stage.defines(problem), architecture or stage.home.architecture)
 
 
 def _sorted(defines: Mapping[str, str | int]) -> Defines:

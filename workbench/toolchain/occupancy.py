@@ -89,12 +89,14 @@ def occupancy(registers: int, shared_bytes: int, threads: int, architecture: int
     return Occupancy(blocks, blocks * warps / m.warps, limiter)
 
 
-def resources(stage: Stage[Any], problem: Problem, architecture: int = 90) -> list[Resources]:
-    """What each kernel takes that the stage launches for `problem`, in launch order.
+def resources(stage: Stage[Any], problem: Problem, architecture: int | None = None) -> list[Resources]:
+    """What each kernel takes that the stage launches for `problem`, in launch order; on its machine where no
+    `architecture` is given.
 
     Raises CompileError, CompilerUnavailable, OSError as `compile_stage` does, and ValueError for an architecture
     whose limits are not known.
     """
+    architecture = architecture or stage.home.architecture
     compiled = compile_stage(stage, problem, architecture)
     found = []
     for launch in stage.plan(problem).launches:
@@ -118,7 +120,9 @@ def resources(stage: Stage[Any], problem: Problem, architecture: int = 90) -> li
     return found
 
 
-def suite_resources(stage: Stage[Any], problems: tuple[Problem, ...], architecture: int = 90) -> list[Resources]:
+def suite_resources(
+    stage: Stage[Any], problems: tuple[Problem, ...], architecture: int | None = None
+) -> list[Resources]:
     """`resources` of every variant that the supported ones of `problems` need, each variant once."""
     found: list[Resources] = []
     for problem in problems:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import harness
-from ..devices import Device
+from ..devices import Device, machine_for
 from ..harness import REPEAT_EVERY, Judgement
 from ..judge.case import Case
 from ..judge.draw import Trial
@@ -38,7 +38,7 @@ class Prefetch:
         wanted: list[tuple[Problem, bool]] = []
         with contextlib.suppress(BadOperation):  # the verification comes to it, too, and says so
             if problem is not None:
-                supported = stage.supports(problem, cluster.device.architecture) is None
+                supported = stage.on(machine_for(stage, cluster.device)).supports(problem) is None
                 wanted = [(problem, True)] if supported else []
             else:
                 found = harness.trials(stage, cluster.device, examples=examples, seed=seed)

@@ -1,7 +1,7 @@
 """Matrix product C[m, n] = sum_k A[m, k] B[k, n] (layout `nn`) or B[n, k] (layout `nt`)."""
 
 # isort: off
-from . import simt, skinny, mma, wgmma  # each track declares its stages, in this order
+from . import simt, skinny, mma, wgmma, tcgen05  # each track declares its stages, in this order
 
 # isort: on
 from .operation import GEMM, GROUPS
@@ -18,6 +18,7 @@ __all__ = [
     "mma",
     "simt",
     "skinny",
+    "tcgen05",
     "tile_launch",
     "wgmma",
 ]

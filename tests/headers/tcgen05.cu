@@ -1,0 +1,45 @@
+#include "ptx/tcgen05.cuh"
+
+// y = 2 a b: two k-tiles of 64, the same ones, so that a product also adds. a: (128, 64), b: (Y_COLUMNS, 64), or
+// (64, Y_COLUMNS) with ALONG_N, y: (128, Y_COLUMNS)
+extern "C" __global__ void twice(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, float* y) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  __shared__ Barrier full, done;
+  __shared__ u32 place;
+  TYPE* const rows = reinterpret_cast<TYPE*>(memory);
+  TYPE* const columns = rows + 128 * 64;
+  const int warp = threadIdx.x / 32;
+  if (warp == 0) tensor_allocate<Y_COLUMNS, 1>(place);
+  if (threadIdx.x == 0) {
+    mbarrier_init(full, 1);
+    mbarrier_init(done, 1);
+    mbarrier_init_fence();
+  }
+  tensor_hand_over();
+  __syncthreads();
+  tensor_take_over();
+  const u32 sums = place;
+  if (threadIdx.x == 0) {
+    mbarrier_arrive_expect(full, (128 + Y_COLUMNS) * 128);
+    tma_load(rows, a, full, 0, 0);
+    for (int i = 0; i < Y_COLUMNS; i += ALONG_N ? 64 : Y_COLUMNS)
+      tma_load(columns + i * 64, b, full, ALONG_N ? 0 : i, ALONG_N ? i : 0);
+    mbarrier_wait(full, 0);
+    const u64 left = tensor_operand(rows, 0, 1024), right = tensor_operand(columns, ALONG_N ? 64 * 128 : 0, 1024);
+    for (int i = 0; i < 8; ++i)
+      tensor_multiply<1>(sums, left + i % 4 * 2, right + i % 4 * (ALONG_N ? 128 : 2),
+                         tensor_form<TYPE, 128, Y_COLUMNS, ALONG_N>(), i > 0);
+    tensor_commit(done);
+  }
+  mbarrier_wait(done, 0);
+  tensor_take_over();
+  for (int n = 0; n < Y_COLUMNS; n += 32) {
+    float x[32];
+    tensor_load(x, sums + (warp * 32 << 16) + n);
+    for (int i = 0; i < 32; ++i) y[threadIdx.x * Y_COLUMNS + n + i] = x[i];
+  }
+  tensor_hand_over();
+  __syncthreads();
+  tensor_take_over();
+  if (warp == 0) tensor_free<Y_COLUMNS, 1>(sums);
+}
