@@ -25,7 +25,7 @@ BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 69_660),
     "Python of tests/": (("tests",), (".py",), 61_050),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_415),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_700),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_780),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_470),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

@@ -55,6 +55,7 @@ RIGHT = (
     "with_host",
     "registered",
     "graph",
+    "graph_in_order",
     "repeated",
     "copied_back",
     "refilled",
@@ -121,6 +122,7 @@ def test_an_output_that_is_never_copied_back_is_a_strict_finding_at_its_launch(f
         ("race", "race", "x[threadIdx.x] ="),
         ("unwritten", "uninitialised", "*= factor"),
         ("beside", "race", "*= factor"),
+        ("graph_branches", "race", "*= factor"),
         ("copied_beside", "race", "*= factor"),
     ],
 )
@@ -130,6 +132,8 @@ def test_what_a_kernel_does_wrong_is_named_at_its_line(folder: Path, case: str, 
     assert found.failures and {str(one.kind) for one in found.failures} == {kind}
     lines = {place.line for place in (finding.location, finding.other) if place}
     assert line_with(text, "kernels.cu") in lines
+    if case == "graph_branches":
+        assert "no path of the graph leads from" in str(finding)
 
 
 def test_launches_that_change_nothing_are_checked_once_only(folder: Path) -> None:

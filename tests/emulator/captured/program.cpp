@@ -176,6 +176,25 @@ int main(int, char** words) {
     for (int i = 0; i < 3; i++) cudaGraphLaunch(executable, stream);
     cudaStreamSynchronize(stream);
     check(values, 8);
+  } else if (wanted == "graph_branches" || wanted == "graph_in_order") {
+    void *graph, *executable, *other, *joined;
+    cudaStreamCreate(&other);
+    cudaEventCreate(&joined);
+    cudaStreamBeginCapture(stream, 0);
+    if (wanted == "graph_branches") cudaEventRecord(event, stream);
+    launch(scale, device, stream);
+    if (wanted == "graph_in_order") cudaEventRecord(event, stream);
+    cudaStreamWaitEvent(other, event, 0);
+    launch(scale, device, other);
+    cudaEventRecord(joined, other);
+    cudaStreamWaitEvent(stream, joined, 0);
+    launch(scale, device, stream);
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiate(&executable, graph, 0);
+    for (int i = 0; i < 2; i++) cudaGraphLaunch(executable, stream);
+    cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
+    cudaStreamSynchronize(stream);
+    check(values, 64);
   } else if (wanted == "graph_unwaited") {
     void *graph, *executable;
     cudaStreamBeginCapture(stream, 0);

@@ -19,6 +19,9 @@ _NAMES = {
 }
 _CUDA = {_WAIT: "cudaGridDependencySynchronize()", _TRIGGER: "cudaTriggerProgrammaticLaunchCompletion()"}
 
+_FIRST_LANE = 2**32
+"""Streams from here on are paths of a graph (capture/client/streams.hpp)."""
+
 
 def _line(instruction: Instruction) -> str:
     """Where an instruction is, or the call of what the workbench itself declares."""
@@ -120,6 +123,8 @@ class Launches(Evidence):
         """Of launches that no edge connects."""
         own, theirs = self.named(self.context), self.named(self.theirs)
         streams = {self.context.stream, self.theirs.stream} - {None}
+        if any(stream is not None and stream >= _FIRST_LANE for stream in streams):
+            return f"no path of the graph leads from {theirs} to {own}: add a dependency, or capture both in one stream"
         numbers = " and ".join(str(stream) for stream in sorted(s for s in streams if s is not None))
         where = f"they are in streams {numbers}; " if len(streams) > 1 else ""
         return f"{where}record an event behind {theirs} and let {own} wait for it, or launch both in one stream"

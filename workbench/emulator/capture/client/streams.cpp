@@ -10,7 +10,7 @@ namespace {
 constexpr unsigned kNonBlocking = 1;
 
 std::recursive_mutex mutex;
-uint64_t next_stream = 1;
+uint64_t next_stream = 1, next_lane = kFirstLane;
 
 std::vector<std::unique_ptr<Stream>>& streams() {
   static auto* all = new std::vector<std::unique_ptr<Stream>>;  // destructors of the program destroy streams
@@ -94,12 +94,41 @@ std::unique_ptr<Graph> Graph::clone(std::map<const Node*, Node*>* copies) const 
   return copy;
 }
 
+Moment Graph::moment_of(const Node* node, size_t lane, const Moment& first,
+                        std::map<const Node*, Clock>& ends) {
+  if (lane == lanes.size()) lanes.push_back({next_lane++, 0});
+  Moment found{lanes[lane].id, ++lanes[lane].count, first.known};
+  for (const Node* before : node->after) merge(found.known, ends[before]);
+  found.known[found.stream] = found.number;
+  return found;
+}
+
+void Graph::run(Moment& moment) {
+  merge(moment.known, ended);
+  const Moment first = moment;
+  std::map<const Node*, Clock> ends;
+  std::vector<const Node*> last;  // of each lane
+  for (const Node* node : in_order()) {
+    const auto& after = node->after;
+    const auto lane = std::find_if(last.begin(), last.end(), [&](const Node* one) {
+      return std::find(after.begin(), after.end(), one) != after.end();
+    });
+    const auto number = static_cast<size_t>(lane - last.begin());
+    if (lane == last.end())
+      last.push_back(node);
+    else
+      *lane = node;
+    Moment own = moment_of(node, number, first, ends);
+    if (node->work) node->work(own);
+    merge(moment.known, own.known);
+    ends[node] = std::move(own.known);
+  }
+  ended = moment.known;
+}
+
 Work Graph::work() const {
   const std::shared_ptr<Graph> copy = clone();
-  return [copy](const Moment& moment) {
-    for (const Node* node : copy->in_order())
-      if (node->work) node->work(moment);
-  };
+  return [copy](Moment& moment) { copy->run(moment); };
 }
 
 Stream* stream_of(const void* handle) {
@@ -135,7 +164,11 @@ bool destroy_stream(Stream* stream) {
 
 void submit(Stream& stream, NodeType type, Work work, std::shared_ptr<void> parameters) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
-  if (stream.capturing == nullptr) return work(advance(stream));
+  if (stream.capturing == nullptr) {
+    Moment moment = advance(stream);
+    work(moment);
+    return merge(stream.known, moment.known);
+  }
   Node* node = stream.capturing->add(type, std::move(work), stream.frontier);
   node->parameters = std::move(parameters);
   stream.frontier = {node};
@@ -165,9 +198,10 @@ void wait(Stream& stream, const Event& event) {
   merge(stream.known, event.known);
 }
 
-void launch(Stream& stream, const Graph& graph) {
+void launch(Stream& stream, Graph& graph) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
-  submit(stream, NodeType::child, graph.work());
+  if (stream.capturing != nullptr) return submit(stream, NodeType::child, graph.work());
+  submit(stream, NodeType::child, [&graph](Moment& moment) { graph.run(moment); });
 }
 
 void synchronize(const Stream& stream) {

@@ -26,7 +26,8 @@ struct Moment {
   bool programmatic = false;  // may begin before the one in front of it in the stream has ended
 };
 Request& add_moment(Request& request, const Moment& moment);
-using Work = std::function<void(const Moment&)>;
+// Carries an operation out. What `known` has then has ended when the operation has.
+using Work = std::function<void(Moment&)>;
 
 enum class NodeType : int {
   kernel = 0,
@@ -48,15 +49,28 @@ struct Node {
   std::shared_ptr<void> parameters;  // what cudaGraph*NodeGetParams gives back
 };
 
+// Nodes of a graph that follow one another have a stream of their own, which no handle names.
+struct Lane {
+  uint64_t id, count;
+};
+constexpr uint64_t kFirstLane = uint64_t{1} << 32;  // explain/launches.py knows it, too
+
 struct Graph {
   std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<Lane> lanes;
+  Clock ended;  // of its last launch, which the next one waits for
   Node* add(NodeType type, Work work, std::vector<Node*> after);
   // Each node behind those it comes after; empty where they form a circle.
   std::vector<Node*> in_order() const;
   // The same nodes again; `copies` has them by the nodes that they are copies of.
   std::unique_ptr<Graph> clone(std::map<const Node*, Node*>* copies = nullptr) const;
-  // All of its nodes, one after the other, as they are now.
+  // Carries its nodes out; what no edges order may overlap.
+  void run(Moment& moment);
+  // The same for a copy of the graph as it is now.
   Work work() const;
+
+ private:
+  Moment moment_of(const Node* node, size_t lane, const Moment& first, std::map<const Node*, Clock>& ends);
 };
 
 struct Event {
@@ -88,7 +102,7 @@ bool destroy_stream(Stream* stream);
 void submit(Stream& stream, NodeType type, Work work, std::shared_ptr<void> parameters = nullptr);
 void record(Stream& stream, Event& event);
 void wait(Stream& stream, const Event& event);
-void launch(Stream& stream, const Graph& graph);
+void launch(Stream& stream, Graph& graph);
 
 // The host waits.
 void synchronize(const Stream& stream);
