@@ -26,7 +26,7 @@ from workbench.model.results import Run
 from workbench.model.stage import Stage
 from workbench.report import changes, derived
 from workbench.run.api import _Silent
-from workbench.run.session import Session
+from workbench.run.verifier import Session
 
 RECORD = Path(__file__).parents[1] / "reports/compare.json"
 

@@ -30,7 +30,7 @@ from workbench.model import origin
 from workbench.model.results import Verdict
 from workbench.records.tuned import Table
 from workbench.run.api import _Silent
-from workbench.run.session import Session
+from workbench.run.verifier import Session
 from workbench.workers import cluster
 from workbench.workers.cluster import Cluster, ClusterUnavailable, Lost, Processes, connect
 

@@ -34,7 +34,7 @@ from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.results import Run, Verdict, Verification
 from workbench.records import store
 from workbench.records.store import Folder
-from workbench.run.session import Session
+from workbench.run.verifier import Session
 from workbench.toolchain.compiler import Compiled, compile_source, with_headers
 
 Open = Callable[..., IsolatedDevice]

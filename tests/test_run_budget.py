@@ -22,7 +22,7 @@ from workbench.model.results import Run, StageResult, Verdict, Verification
 from workbench.records import store
 from workbench.run import budget, rounds
 from workbench.run.rounds import EACH, FIRST, HEADLINE, Rounds, Step, depths
-from workbench.run.session import Session
+from workbench.run.verifier import Session
 from workbench.toolchain import compiler
 
 VERIFY = harness.verify

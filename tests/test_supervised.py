@@ -15,8 +15,8 @@ import pytest
 from command_line import invoke
 from json_schema import check_document
 
+from workbench import __main__ as program
 from workbench.catalogue import registry
-from workbench.cli import supervised
 from workbench.cli.console import console
 from workbench.model.errors import shown
 
@@ -114,7 +114,7 @@ def cheat(p, size):
 def test_an_interrupt_that_comes_twice_is_raised_once_and_none_is_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
-    interrupt = supervised._Interrupt()
+    interrupt = program._Interrupt()
 
     def gc_callback() -> None:  # Python prints what it raises, and goes on
         interrupt(signal.SIGINT, sys._getframe())

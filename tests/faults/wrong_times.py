@@ -29,7 +29,7 @@ from workbench.measure import timing
 from workbench.model.problem import Problem
 from workbench.model.results import Measurement
 from workbench.report import derived
-from workbench.run.session import Session
+from workbench.run.verifier import Session
 from workbench.toolchain import nvml
 
 LONG = MatvecProblem(n=4096, k=4096, dtype="fp32", out="fp32")

@@ -17,7 +17,7 @@ from ..records import environment
 from ..report.evidence import failed
 from ..run.budget import Budget
 from ..run.rounds import Step
-from ..run.session import Session
+from ..run.verifier import Session
 from .console import Fitting, StageProgress, table
 
 DEFAULT = 180.0

@@ -21,7 +21,7 @@ from ..report.differences import Difference, Row
 from . import documents
 from .console import OUTCOMES, console, table
 from .options import Number, ResultFile, options
-from .problems import problems_of
+from .sessions import problems_of
 
 COMPARE_VERDICTS = """\b
 SAME       within the tolerance; a change of twice the tolerance is ruled out

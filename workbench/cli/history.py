@@ -18,7 +18,7 @@ from ..report.changes import StatisticsUnavailable
 from . import documents
 from .console import OUTCOMES, console, notice, table
 from .options import ResultFile, options, specs_argument
-from .problems import problems_of
+from .sessions import problems_of
 
 
 @click.command()

@@ -17,7 +17,7 @@ from ..toolchain.compiler import compile_stage
 from . import documents
 from .console import Fitting, console, notice, table
 from .options import options, specs_argument
-from .problems import problems_of
+from .sessions import problems_of
 
 BYTES = ("static", "dynamic", "spills")
 """Columns of the table of resources that are in bytes."""

@@ -13,8 +13,7 @@ from ..model.errors import WrongUsage, shown
 from ..report import judged
 from . import documents
 from .options import OutputFile, options, trace_options, unwritable
-from .problems import one_stage
-from .sessions import opened
+from .sessions import one_stage, opened
 
 
 @click.command("profile")

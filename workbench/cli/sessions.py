@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -16,19 +18,20 @@ from .. import __version__
 from ..catalogue import registry
 from ..checks import sanitizer
 from ..devices import Device, open_device
+from ..inspect.profile import default_problem
 from ..measure.places import Here, There
 from ..model.errors import WorkbenchError
-from ..model.problem import Problem
+from ..model.origin import declared
+from ..model.problem import Problem, ProblemError
 from ..model.results import Run, Verdict
 from ..model.stage import Stage
 from ..records import environment, store
 from ..records.store import Folder, slug
 from ..report import derived, frame, freshness, sarif
-from ..report.cells import timing_cells, verification_cells
-from ..report.evidence import explain, failed
+from ..report.evidence import explain, failed, timing_cells, verification_cells
 from ..report.judged_runs import of_run
 from ..run import request
-from ..run.session import Session
+from ..run.verifier import Session
 from ..workers.cluster import LOCAL, Cluster, Processes, connect
 from . import documents
 from .budget import Rounds
@@ -286,3 +289,54 @@ def show_timing(run: Run, metrics: dict[str, str]) -> None:
         for peer in (p for p in run.peers if p.operation == operation):
             for label, reason in peer.untimed.items():
                 out.print(f"{peer.name} not timed on {label}: {reason}", soft_wrap=True)
+
+
+def one_stage(spec: str, problem_text: str | None) -> tuple[Stage[Any], Problem]:
+    """The one stage that is named and the problem that it is to work on, a small one where none is given."""
+    stages = registry.select((spec,))
+    if len(stages) != 1:
+        raise click.UsageError(f"{spec} names {len(stages)} stages ({', '.join(s.spec for s in stages)}); choose one")
+    (stage,) = stages
+    problem = problems_of(stages, problem_text).get(stage.operation) or default_problem(stage)
+    if reason := stage.supports(problem):
+        raise click.UsageError(f"{stage.spec} does not take {problem}: {reason}")
+    return stage, problem
+
+
+def problems_of(stages: Sequence[Stage[Any]], text: str | None) -> dict[str, Problem]:
+    """`text` as a problem of every operation that the stages belong to. Raises ProblemError."""
+    if text is None:
+        return {}
+    parsed: dict[str, Problem] = {}
+    wrong: dict[str, str] = {}
+    for name in dict.fromkeys(s.operation for s in stages):
+        try:
+            parsed[name] = registry.operations()[name].problem.parse(text)
+            _check_memory(parsed[name])
+        except ProblemError as error:
+            wrong[name] = str(error)
+    if wrong and parsed:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in wrong.items())
+        raise ProblemError(
+            f"--problem {text!r} is a problem of {', '.join(parsed)} and not of {', '.join(wrong)} ({reasons}); "
+            f"select one operation, for example: {next(iter(parsed))}"
+        )
+    if wrong:
+        raise ProblemError(f"--problem {text!r}: " + "; ".join(f"{name}: {reason}" for name, reason in wrong.items()))
+    return parsed
+
+
+def suites_of(stages: Sequence[Stage[Any]], texts: Sequence[str]) -> dict[str, tuple[Problem, ...]]:
+    """The texts as problems of every operation that the stages belong to. Raises ProblemError."""
+    parsed = [problems_of(stages, text) for text in texts]
+    return {name: tuple(problems[name] for problems in parsed) for name in (parsed[0] if parsed else ())}
+
+
+def _check_memory(problem: Problem) -> None:
+    """Refuse a problem whose float64 reference alone is larger than the machine's memory. Raises WorkbenchError."""
+    with declared("arrays of the operation"):
+        needed = sum(8 * math.prod(array.shape) for array in problem.arrays().values())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        gib = f"{needed / 2**30:,.0f} GiB for its NumPy reference and this machine has {memory / 2**30:,.0f}"
+        raise WorkbenchError(f"there is not enough memory for {problem}: it needs at least {gib}")

@@ -19,8 +19,7 @@ from . import documents
 from .console import StageProgress, console, notice, table
 from .errors import Interrupted
 from .options import options, specs_argument
-from .problems import problems_of
-from .sessions import place_of
+from .sessions import place_of, problems_of
 
 
 def _budget(_: click.Context, __: click.Parameter, text: str) -> float:

@@ -21,12 +21,21 @@ from ..report import pages, sarif
 from ..report.evidence import tiers
 from ..run.affected import affected
 from ..run.api import NO_TIMES
-from ..run.session import Session
+from ..run.verifier import Session
 from . import budget, documents
 from .console import StageProgress, console, notice, table
 from .options import options, specs_argument
-from .problems import suites_of
-from .sessions import device_or_cluster, finishing, folder_of, marking_stale, opened, session_on, use_sanitizer, work
+from .sessions import (
+    device_or_cluster,
+    finishing,
+    folder_of,
+    marking_stale,
+    opened,
+    session_on,
+    suites_of,
+    use_sanitizer,
+    work,
+)
 
 
 @click.command()

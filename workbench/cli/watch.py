@@ -9,7 +9,7 @@ import click
 from ..run import watch as watching
 from . import documents
 from .options import options
-from .problems import one_stage
+from .sessions import one_stage
 
 
 @click.command()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from . import ptx
 from .architectures import DEFAULT, missing
-from .indices import index_flags
 from .operations import (
     Letter,
     edit_steps,
@@ -26,7 +25,7 @@ from .operations import (
     result_type,
     special_registers,
 )
-from .replicas import registers_in, thread_bits
+from .replicas import index_flags, registers_in, thread_bits
 from .source_lines import outside_cuda
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
 from .tcgen05 import tensor_operation

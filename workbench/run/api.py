@@ -16,10 +16,9 @@ from ..model.problem import Problem
 from ..model.results import Run
 from ..model.stage import Stage
 from ..report import derived, frame
-from ..report.cells import timing_cells, verification_cells
-from ..report.evidence import explain, failed, passed
+from ..report.evidence import explain, failed, passed, timing_cells, verification_cells
 from . import request
-from .session import Session
+from .verifier import Session
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

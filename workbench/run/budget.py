@@ -18,10 +18,9 @@ from ..model.problem import Problem
 from ..model.results import StageResult, Verdict
 from ..model.stage import Stage
 from ..workers.cluster import Processes
-from .request import Listener
+from .request import ALL, Listener
 from .rounds import Rounds, Step, headline
-from .session import Session
-from .verifier import ALL
+from .verifier import Session
 
 GRACE = 0.2
 """Share of the budget by which the steps at work when it ends may exceed it, before they are given up."""

@@ -19,9 +19,7 @@ from ..model.problem import Problem
 from ..model.results import HostTiming, Measurement, PeerResult, Run, StageResult
 from ..model.stage import Stage
 from ..toolchain.compiler import compile_stage, source_digest, source_of
-from .interrupted import Interrupted
-from .request import Listener, Request, takes
-from .verifier import ALL
+from .request import ALL, Interrupted, Listener, Request, takes
 
 LATER = "the run ended before it was timed"
 

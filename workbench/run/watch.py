@@ -47,7 +47,7 @@ from ..toolchain.compiler import (
     with_headers,
 )
 from . import verifier
-from .session import Session
+from .verifier import Session
 
 FIRST, FIRST_DRAWN, FIRST_VARIANTS = 10, 14, 2
 """So many problems are tried first, the smallest of so many drawn, and of no more compiled variants than the last says:
