@@ -156,7 +156,7 @@ def _waited(child: int) -> tuple[set[int], int]:
 def _said(how: str) -> int:
     """Say that the command has ended before its end; the exit code."""
     from .cli import documents
-    from .cli.errors import EndedEarly, ended
+    from .cli.main import EndedEarly, ended
 
     words = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     command, about = words[0] if words else "workbench", words[1] if len(words) > 1 else ""

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -135,9 +136,8 @@ def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> lis
 def _drawing(stage: Stage[Any], device: Device, examples: int, seed: int) -> Problems:
     stage = stage.on(machine_for(stage, device))
     operation, architectures = registry.operation_of(stage), (stage.home.architecture,)
-    return Problems(
-        operation, stage, device.name, architectures, examples, seed, lambda p: device.compile(stage, p).ptx
-    )
+    compiled = partial(device.compile, stage)
+    return Problems(operation, stage, device.name, architectures, examples, seed, compiled)
 
 
 def _trials(drawing: Problems, problem: Problem | None, problems: Sequence[Problem] | None) -> Iterator[Trial]:

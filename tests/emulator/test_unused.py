@@ -6,7 +6,7 @@ import pytest
 from emulation import module
 
 from workbench.emulator import FindingKind, KernelFault, Memory, Program, execute
-from workbench.emulator.replicas import thread_bits
+from workbench.emulator.dataflow import thread_bits
 
 IN_PLACE = """
 mov.u32 %t, %tid.x; and.b32 %e, %t, {held}; ld.param.u64 %x, [x]; mul.wide.u32 %o, %e, 4; add.u64 %p, %x, %o;

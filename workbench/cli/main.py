@@ -5,10 +5,183 @@ Exit codes: 0 all pass, 1 something failed or the machine cannot do it, 2 wrong 
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
 import click
 
 from .. import __version__
-from .errors import Commands, WorkbenchGroup
+from ..model.errors import INTERRUPTED, WorkbenchError, hint, shown
+
+ENGINE = "workbench.emulator._engine"
+
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""Errors of a stream or file that was opened and takes nothing more: they name no file."""
+
+
+class Interrupted(WorkbenchError):
+    """The user pressed Ctrl-C."""
+
+    exit_code = INTERRUPTED
+
+
+class EndedEarly(WorkbenchError):
+    """The process of the command has ended before the command did: code that it executed ended it, or it crashed."""
+
+
+class EngineMissing(WorkbenchError):
+    """The emulator's engine was not built; the message says how to build it."""
+
+
+def _said(error: BaseException, message: str = "") -> None:
+    """The document of `--json` has the error. Without `--json` nothing has loaded the module that makes documents."""
+    if documents := sys.modules.get(f"{__package__}.documents"):
+        documents.failed(error, message)
+
+
+def ended(error: BaseException, message: str, exit_code: int = WorkbenchError.exit_code) -> click.exceptions.Exit:
+    """Shows the message of an error; what to raise, so that the command ends with this code."""
+    _said(error, message)
+    click.ClickException(shown(message)).show()
+    return click.exceptions.Exit(exit_code)
+
+
+def _fault_of_operation(error: BaseException) -> WorkbenchError | None:
+    """What is wrong with the code of an operation that has raised the error. None of it has run unless the catalogue
+    is loaded."""
+    registry = sys.modules.get("workbench.catalogue.registry")
+    message = registry.fault_of(error) if registry else ""
+    if not message:
+        return None
+    from ..model.origin import BadOperation  # is loaded with the catalogue
+
+    return BadOperation(message)
+
+
+def _unwritten(error: OSError) -> str:
+    return f"{error.filename2 or error.filename or 'the output'} cannot be written: {error.strerror}"
+
+
+def _drop_unwritten() -> None:
+    """What stdout did not take, Python would try to write once more at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _printed(command: str, helps: bool) -> contextlib.AbstractContextManager[None]:
+    from . import documents  # which only `--json` needs
+
+    return documents.printed(command, helps=helps)
+
+
+class Commands(Mapping[str, click.Command]):
+    """The commands of each section of the help. The module of a command is loaded when the command is needed."""
+
+    def __init__(self, sections: Mapping[str, Mapping[str, tuple[str, str]]]) -> None:
+        self.sections = sections
+        self._modules = {name: module for section in sections.values() for name, (module, _) in section.items()}
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            module = self._modules[name]
+            try:
+                found = vars(import_module(f".{module}", __package__)).values()
+            except ImportError as error:
+                if error.name != ENGINE:
+                    raise
+                raise EngineMissing(str(error)) from None
+            self._loaded[name] = next(c for c in found if isinstance(c, click.Command) and c.name == name)
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+class WorkbenchGroup(click.Group):
+    """Turns what can foreseeably go wrong into one message and an exit code, and with `--json` into a document; what is
+    wrong in the code of an operation is shown as far as it is in that code; anything else keeps its traceback. Its
+    commands stand in sections of the help."""
+
+    commands: Commands  # type: ignore[assignment]  # nothing is added to it
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, section in self.commands.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, sentence) for name, (_, sentence) in section.items()])
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        before = given[: given.index("--")] if "--" in given else given
+        command = next((word for word in before if word in self.commands), "")
+        try:
+            helps = "--help" in before
+            with _printed(command, helps) if "--json" in before else contextlib.nullcontext():
+                return super().main(given, *more, **{"obj": given, **options})
+        except OSError as error:
+            if error.errno not in UNWRITTEN:
+                raise
+            click.ClickException(_unwritten(error)).show()
+            sys.exit(1)
+        finally:
+            _drop_unwritten()
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **options)
+        except click.ClickException as error:
+            _said(error)
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            _said(error)
+            raise
+        except WorkbenchError as error:
+            raise ended(error, str(error), error.exit_code) from None
+        except BrokenPipeError:
+            raise  # click ends quietly when the reader of a pipe has gone
+        except OSError as error:
+            if error.errno in UNWRITTEN:
+                raise ended(error, _unwritten(error)) from None
+            if error.filename is None:
+                raise
+            raise ended(error, f"{error.filename}: {error.strerror}") from None
+        except MemoryError as error:
+            raise ended(error, f"there is not enough memory for this problem ({error})") from None
+        except KeyboardInterrupt as error:
+            raise ended(error, "interrupted", Interrupted.exit_code) from None
+        except (click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if fault := _fault_of_operation(error):
+                raise ended(fault, str(fault)) from None
+            raise
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            names = self.list_commands(ctx)
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint(args[0], names, 'commands')}", ctx)
+        return super().resolve_command(ctx, args)
+
 
 SECTIONS = {
     "Begin": {

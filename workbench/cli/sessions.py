@@ -36,7 +36,7 @@ from ..workers.cluster import LOCAL, Cluster, Processes, connect
 from . import documents
 from .budget import Rounds
 from .console import Fitting, StageProgress, console, notice, table
-from .errors import Interrupted
+from .main import Interrupted
 
 
 def opened(name: str, isolate: bool = False) -> Device:

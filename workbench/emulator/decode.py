@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from . import ptx
 from .architectures import DEFAULT, missing
+from .dataflow import index_flags, registers_in, thread_bits
 from .operations import (
     Letter,
     edit_steps,
@@ -25,7 +26,6 @@ from .operations import (
     result_type,
     special_registers,
 )
-from .replicas import index_flags, registers_in, thread_bits
 from .source_lines import outside_cuda
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
 from .tcgen05 import tensor_operation

@@ -7,7 +7,7 @@ sizes: where its outcome changes, and where it is one that no problem so far has
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -29,8 +29,8 @@ SMALL = 16
 """Values up to this are drawn often enough."""
 
 Values = np.ndarray[Any, Any]
-Most = Callable[[str], int]
-"""The largest value that is tried of a field."""
+Most = Mapping[str, int]
+"""By the name of a field: the largest value that is tried of it, 0 for one that is to stay as it is."""
 
 Known = dict[str, Values]
 """By the name of a parameter or a special register: its values."""
@@ -41,8 +41,7 @@ def boundaries(
 ) -> list[tuple[str, int]]:
     """Fields and values for them, those with an outcome that none of the `problems` has first.
 
-    `ptx` is the code for the last of the problems. `most` gives the largest value of a field that can be afforded, 0
-    for one that is to stay as it is. What cannot be read, or has no plan, has no boundaries.
+    `ptx` is the code for the last of the problems. What cannot be read, or has no plan, has no boundaries.
     """
     try:
         from ..emulator import ptx as reader
@@ -59,8 +58,8 @@ def boundaries(
         names = [parameter.name for parameter in kernel.parameters]
         had = _together([_named(plan[number][1], names) for plan in plans if len(plan) > number])
         seen = {line: {*map(bool, outcome)} for line, outcome in reader.conditions(kernel, had).items()}
-        for field in (f.name for f in dataclasses.fields(base) if most(f.name) > SMALL):
-            values = _looked_at(kernel, most(field), random)
+        for field in (name for name, value in most.items() if value > SMALL):
+            values = _looked_at(kernel, most[field], random)
             follows = _following(stage, base, field, number, values)
             known = _named(follows, names)
             for line, outcome in reader.conditions(kernel, known).items() if follows else ():

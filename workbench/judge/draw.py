@@ -23,7 +23,7 @@ from ..model.operation import Operation
 from ..model.origin import declared, where
 from ..model.problem import Problem, Size, Tier, parsed
 from ..model.stage import Stage
-from ..toolchain.compiler import cache_folder
+from ..toolchain.compiler import Compiled, cache_folder
 from .boundaries import Most, boundaries
 
 REPEAT_EVERY = 5
@@ -114,7 +114,7 @@ class Turns:
 
 class Problems:
     """So many problems of a stage on a device with this name, drawn from a seed. The stage has to take each of them on
-    all of these architectures. `code` gives the PTX for a problem, whose constants say which extents are tried, too.
+    all of these architectures. `compiled` gives the code for a problem; its constants say which extents are tried, too.
 
     `unsupported` counts the reasons of the stage against problems.
     """
@@ -127,11 +127,11 @@ class Problems:
         architectures: Sequence[int],
         examples: int,
         seed: int,
-        code: Callable[[Problem], str] | None = None,
+        compiled: Callable[[Problem], Compiled] | None = None,
     ) -> None:
         self._operation, self._stage, self._architectures = operation, stage, architectures
         self._size = size_of(operation, device)
-        self._examples, self._seed, self._code = examples, seed, code
+        self._examples, self._seed, self._compiled = examples, seed, compiled
         self.unsupported: Counter[str] = Counter()
 
     def supported(self, problem: Problem) -> bool:
@@ -183,14 +183,12 @@ class Problems:
                     tiers = tuple(tier for tier in tiers if tier is not Tier.EXACT) or tiers
                 yield Trial(first, tiers, False, tuple(problems[1:]), random=True)
 
-    def _boundaries(
-        self, taken: Sequence[Problem], most: Callable[[str], int], random: Random
-    ) -> list[tuple[str, int]]:
+    def _boundaries(self, taken: Sequence[Problem], most: Most, random: Random) -> list[tuple[str, int]]:
         """Fields with values beside the constants of the code."""
-        if self._code is None:
+        if self._compiled is None:
             return []
         try:
-            code = self._code(taken[-1])
+            code = self._compiled(taken[-1]).ptx
         except Exception:  # who judges the problem says why there is none
             return []
         return boundaries(self._stage, code, taken, most, random)
@@ -309,7 +307,7 @@ class _SoFar:
         first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
         first += [(self._strided(), True) for _ in range(min(STRIDES, STRIDES * share))]
         if len(first) < room:
-            beside = boundaries(taken, self._most, random)[:AT_BOUNDARIES]
+            beside = boundaries(taken, self._most(), random)[:AT_BOUNDARIES]
             first += [(self._with(name, value), True) for name, value in beside]
         first = first[:room]
         random.shuffle(first)
@@ -377,12 +375,14 @@ class _SoFar:
                     break
             extent = extent * 3 // 4
 
-    def _most(self, field: str) -> int:
-        """The largest value of a field that is tried at boundaries: of an extent, or of what is a stride."""
+    def _most(self) -> Most:
+        """The largest value of each field that is tried at boundaries: of an extent, or of what is a stride."""
         problem = next(iter(self._taken))
-        if field in self._longest:
-            return min(BEYOND * max(self._longest[field], self._size.extent), self._size.work * MUCH)
-        return LARGE_STRIDE[1] if field in strides(problem) else 0
+        most = dict.fromkeys((field.name for field in dataclasses.fields(problem)), 0)
+        most |= dict.fromkeys(strides(problem), LARGE_STRIDE[1])
+        for name, longest in self._longest.items():
+            most[name] = min(BEYOND * max(longest, self._size.extent), self._size.work * MUCH)
+        return most
 
     def _with(self, name: str, value: int) -> Iterator[Problem]:
         """A problem with this value of a field."""

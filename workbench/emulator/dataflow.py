@@ -1,11 +1,16 @@
-"""Which threads use what a load brings.
+"""What is known of the registers of a program before it is executed, from its instructions alone.
 
-A compiler lets all threads load an element that several of them hold, and one of them store what it makes of it, under
-a predicate of the thread's number: Triton does so with scalars, and with blocks of fewer elements than threads. In the
-others the value reaches nothing, so that their loads race with nobody. Here that is derived from the instructions
-alone: a value is followed through arithmetic, and through exchanges within a warp, to stores and atomics whose
+`thread_bits`: which threads use what a load brings. A compiler lets all threads load an element that several of them
+hold, and one of them store what it makes of it, under a predicate of the thread's number: Triton does so with scalars,
+and with blocks of fewer elements than threads. In the others the value reaches nothing, so that their loads race with
+nobody. A value is followed through arithmetic, and through exchanges within a warp, to stores and atomics whose
 predicate asks some bits of ``%tid.x`` to be zero. Any other use, as an address or in a branch, counts as one of all
 threads. A branch that chooses among results of arithmetic is a select.
+
+`index_flags`: 32-bit arithmetic whose result becomes an address of global memory, where a result that does not fit
+matters. An address is followed backwards through 64-bit arithmetic to where a 32-bit number is widened, and from there
+through 32-bit sums, products and shifts. Masks, remainders, minima and selections end the way: what wraps before them
+may be meant to, as in a hash.
 """
 
 from __future__ import annotations
