@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -188,15 +189,28 @@ def surroundings(stage: Stage[Any]) -> str:
     found = registry.loaded()
     if found.project is None:
         return ""
-    digest = hashlib.sha256()
+    files = []
     for path in environment.project_files():
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            about = f"{os.path.relpath(path, found.project.root)} {path.stat().st_size}"
-            digest.update(f"{about}\n".encode() + file.read(MOST_DATA))
+        with contextlib.suppress(OSError):
+            about = path.stat()
+            files.append((path, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
+    digest = _contents(found.project.root, tuple(files)).copy()
     operation, stage = registry.operation_of(stage), stage.on(H200)
     for problem in operation.suite[:MOST_PROBLEMS] or (operation.problem(),):
         digest.update(json.dumps(_asked(stage, problem), sort_keys=True, default=str).encode())
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _contents(root: Path, files: tuple[tuple[Path, int, int, int], ...]) -> hashlib._Hash:
+    """The hash of files of a project, with their sizes and times of change: read once, not for each of its stages."""
+    digest = hashlib.sha256()
+    for path, size, *_ in files:
+        with contextlib.suppress(OSError):
+            digest.update(f"{os.path.relpath(path, root)} {size}\n".encode())
+            with path.open("rb") as file:
+                digest.update(file.read(MOST_DATA))
+    return digest
 
 
 def _asked(stage: Stage[Any], problem: Problem) -> Any:

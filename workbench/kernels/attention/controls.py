@@ -15,8 +15,8 @@ Values = np.ndarray[Any, Any]
 Solver = Callable[[Values, Values, Values, Values, float], tuple[Values, Values]]
 
 
-class Solved(Protocol):
-    """What is asked of a problem."""
+class Heads(Protocol):
+    """What is asked of a problem, whichever way its sequences lie."""
 
     @property
     def causal(self) -> bool: ...
@@ -28,6 +28,11 @@ class Solved(Protocol):
     def key_heads(self) -> int: ...
     @property
     def factor(self) -> float: ...
+
+
+class Solved(Heads, Protocol):
+    """A problem that can be solved in other ways."""
+
     def solved(self, inputs: Arrays, solver: Solver, kind: Any, scale: float | None = None) -> Arrays: ...
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -309,23 +309,7 @@ NOTICEABLE = 0.1
 """By what part of the size of its terms an answer has to differ: that of rounding is below 2^-7."""
 
 
-class Solved(Protocol):
-    """What is asked of a problem."""
-
-    @property
-    def causal(self) -> bool: ...
-    @property
-    def group(self) -> int: ...
-    @property
-    def keys(self) -> int: ...
-    @property
-    def key_heads(self) -> int: ...
-    @property
-    def factor(self) -> float: ...
-    def gradients(self, inputs: Arrays, solver: Any, kind: Any, scale: float | None = None) -> Arrays: ...
-
-
-def controls(p: Solved, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+def controls(p: AttentionBackwardProblem, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
     """What broken kernels answer to a problem, by what is wrong with them."""
 
     def solved(solver: Any = reference.attention_backward, **changed: Values) -> Arrays:
@@ -377,7 +361,7 @@ def _squares(
     return scale**2 * (ds @ k**2), scale**2 * (ds.T @ q**2), p.T @ do**2
 
 
-def _one_of_group(p: Solved, inputs: Arrays, expected: Arrays) -> Arrays:
+def _one_of_group(p: AttentionBackwardProblem, inputs: Arrays, expected: Arrays) -> Arrays:
     """dk and dv of the last head of each group alone."""
     others = np.arange(p.key_heads * p.group) % p.group < p.group - 1
     lse = np.where(others[:, None], np.float32(-np.inf), inputs["lse"])

@@ -13,28 +13,18 @@ from ...model.arrays import Arrays
 from ...model.dtypes import dtype_of
 from ...model.problem import Invariant
 from ..attention import controls as forward
-from ..attention.controls import KEY_TILE, Solver, Values
+from ..attention.controls import KEY_TILE, Heads, Solver, Values
 from ..shared import noticeable
 
 Part = tuple[slice, slice, bool]
 """Rows, keys and mask of a sequence: where they lie in the packed arrays, and whether the mask is causal."""
 
 
-class Solved(Protocol):
-    """What is asked of a problem."""
+class Solved(Heads, Protocol):
+    """A problem whose sequences can be solved in other ways."""
 
     @property
-    def causal(self) -> bool: ...
-    @property
-    def group(self) -> int: ...
-    @property
     def rows(self) -> int: ...
-    @property
-    def keys(self) -> int: ...
-    @property
-    def key_heads(self) -> int: ...
-    @property
-    def factor(self) -> float: ...
     def parts(self, inputs: Arrays) -> list[Part]: ...
     def alone(self, rows: int, keys: int, causal: bool) -> Any: ...
     def answered(

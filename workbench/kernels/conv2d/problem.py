@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -343,35 +343,7 @@ NOTICEABLE = 0.02
 """Of the largest element: an answer that differs by less in every element may be right by chance."""
 
 
-class Solved(Protocol):
-    """What is asked of a problem."""
-
-    @property
-    def taps_y(self) -> int: ...
-    @property
-    def taps_x(self) -> int: ...
-    @property
-    def stride_y(self) -> int: ...
-    @property
-    def stride_x(self) -> int: ...
-    @property
-    def pad_y(self) -> int: ...
-    @property
-    def pad_x(self) -> int: ...
-    @property
-    def dilation_y(self) -> int: ...
-    @property
-    def dilation_x(self) -> int: ...
-    @property
-    def channels(self) -> int: ...
-    @property
-    def groups(self) -> int: ...
-    @property
-    def activation(self) -> str: ...
-    def solved(self, x: Values, f: Values, bias: Values | None, **changed: Any) -> Values: ...
-
-
-def controls(p: Solved, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+def controls(p: Conv2dProblem, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
     """What broken kernels answer to a problem, by what is wrong with them."""
     x, f, bias, y = inputs["x"], inputs["f"], inputs.get("bias"), expected["y"]
     without = f.copy()
@@ -402,14 +374,14 @@ def _moved(x: Values) -> Values:
     return moved
 
 
-def _swapped_taps(p: Solved, x: Values, f: Values, bias: Values | None) -> Values:
+def _swapped_taps(p: Conv2dProblem, x: Values, f: Values, bias: Values | None) -> Values:
     """Filters read in the other order of taps."""
     swapped = f.reshape(len(f), p.taps_x, p.taps_y, p.channels).swapaxes(1, 2)
     return p.solved(x, swapped, bias)
 
 
 def _windows(
-    p: Solved,
+    p: Conv2dProblem,
     x: Values,
     f: Values,
     bias: Values | None,

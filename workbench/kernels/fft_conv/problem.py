@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -284,20 +284,7 @@ SUITE = tuple(
 # ---------------------------------------------------------------------------------------------------- negative controls
 
 
-class Solved(Protocol):
-    """What is asked of a problem."""
-
-    @property
-    def batch(self) -> int: ...
-    @property
-    def channels(self) -> int: ...
-    @property
-    def causal(self) -> bool: ...
-    @property
-    def period(self) -> int: ...
-
-
-def controls(p: Solved, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+def controls(p: FftConvProblem, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
     """What broken kernels answer to a problem, by what is wrong with them."""
     u, k, y = inputs["u"], inputs["k"], expected["y"]
     mirrored = np.roll(k[:, ::-1], 1, axis=-1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -338,24 +338,7 @@ CHUNK = 64
 """Places of a chunk of a broken kernel."""
 
 
-class Solved(Protocol):
-    """What is asked of a problem."""
-
-    @property
-    def length(self) -> int: ...
-    @property
-    def groups(self) -> int: ...
-    @property
-    def group(self) -> int: ...
-    @property
-    def headdim(self) -> int: ...
-    @property
-    def dstate(self) -> int: ...
-    def reference(self, inputs: Arrays) -> Arrays: ...
-    def solved(self, inputs: Arrays, solver: Any, kind: Any) -> Arrays: ...
-
-
-def controls(p: Solved, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+def controls(p: SsdProblem, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
     """What broken kernels answer to a problem, by what is wrong with them."""
     log_a = inputs["log_a"]
     wrong = {
@@ -379,13 +362,13 @@ def controls(p: Solved, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
     return {name: answer for name, answer in wrong.items() if noticeable(answer, expected, {"y": 0.1, "h": 0.1})}
 
 
-def _own(p: Solved, inputs: Arrays) -> Values:
+def _own(p: SsdProblem, inputs: Arrays) -> Values:
     """What every place adds to its own result."""
     dot = (inputs["b"].astype(np.float64) * inputs["c"].astype(np.float64)).sum(axis=-1)
     return np.asarray(np.repeat(dot, p.group, axis=2)[..., None] * inputs["x"].astype(np.float64))
 
 
-def _without_last(p: Solved, inputs: Arrays) -> Values:
+def _without_last(p: SsdProblem, inputs: Arrays) -> Values:
     """The state without the last place."""
     silent = {name: inputs[name].copy() for name in ("x", "log_a")}
     for values in silent.values():
