@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 import subprocess
 from collections.abc import Callable
@@ -13,12 +14,14 @@ import pytest
 from click.testing import Result
 from command_line import invoke, said
 from fakes import NumpyDevice
+from rich.console import Console
 from synthetic import H200, environment, timed_run
 
 from workbench.catalogue import registry
-from workbench.cli import sessions
+from workbench.cli import console, sessions
 from workbench.model.results import Run
 from workbench.records import store
+from workbench.report import history as past
 
 FOLDER = Path("reports/nvidia-h200")
 LABELS = [m.label for m in timed_run("vector_add").stages[0].measurements]
@@ -111,6 +114,15 @@ def test_the_table_and_the_page_say_the_same(history: Any) -> None:
     assert before.startswith(b"\x89PNG")
     history("vector_add:naive", "-o", "page/history.md")
     assert (Path("page/history.md").read_text(), Path("page/history.png").read_bytes()) == (page, before)
+
+
+@pytest.mark.parametrize("width", [118, 120, 121, 124, 127])
+def test_headers_are_in_one_piece_where_there_is_room(width: int) -> None:
+    row = ("@1", "2026-11-30 03:24", 12 * "f", "50 problems", "emulated NVIDIA H200", "29 32", "4096x4096", *4 * ("-",))
+    out = Console(file=io.StringIO(), width=width)
+    out.print(console.table(past.VERSIONS, [row], (), 2))
+    lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert any(re.fullmatch(r" *" + r"  +".join(past.VERSIONS) + r" *", line) for line in lines)
 
 
 def test_without_git_there_is_the_present(history: Any) -> None:

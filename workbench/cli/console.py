@@ -44,12 +44,13 @@ WIDE = 100_000
 """Columns that everything fits into."""
 
 BROKEN = 4
-"""So many columns may be missing: a word is broken, not each of them."""
+"""So many columns may be missing: a word is broken, not each of them. Rich measures tables too small by as many."""
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """A table; a list of its rows, a line a cell, where it is too narrow for the words of the table."""
+    """A table. Its headers are in one piece where there is room for that, and no word of them is broken. Where there is
+    no room for their words either, a list of its rows, a line a cell."""
 
     table: Table
     headers: Sequence[str]
@@ -58,10 +59,12 @@ class Fitting:
     """So many cells of a row say which row it is."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for narrow in (False, True):
+        for whole, narrow in ((True, False), (True, True), (False, False), (False, True)):
             self.table.collapse_padding = narrow
+            for column, header in zip(self.table.columns, self.headers, strict=True):
+                column.min_width = len(header) if whole else max(map(len, header.split()), default=0)
             least = Measurement.get(console, options.update(max_width=WIDE), self.table).minimum
-            if least <= options.max_width + (BROKEN if narrow else 0):
+            if least <= options.max_width + (-BROKEN if whole else BROKEN if narrow else 0):
                 yield self.table
                 return
         headers = self.headers[self.named :]
@@ -84,7 +87,6 @@ def table(
             justify="right" if header in numeric else "left",
             overflow="fold",
             no_wrap=i < unwrapped,
-            min_width=max(map(len, header.split()), default=0),  # no word of a header is broken
         )
     for row in rows:
         cells.append([cell if isinstance(cell, Text) else Text(shown(str(cell))) for cell in row])
