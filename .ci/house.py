@@ -23,7 +23,7 @@ FUNCTION, FILE = 60, 600
 
 BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 69_500),
-    "Python of tests/": (("tests",), (".py",), 61_050),
+    "Python of tests/": (("tests",), (".py",), 62_240),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_415),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_780),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_470),

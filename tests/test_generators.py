@@ -2,6 +2,7 @@
 
 import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ def launched(program, name, kernels, kernel, expected=None):
 
 def judge(program, name, kernels, kernel):
     if kernel in kernels.KERNELS:
-        expected = kernels.KERNELS[kernel](kernels.X)
+        expected = np.float32(kernels.KERNELS[kernel](kernels.X))
         out, report = launched(program, name, kernels, kernel, expected)
         assert report.ok, str(report)
         np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
@@ -32,7 +33,17 @@ def judge(program, name, kernels, kernel):
 
 
 NUMBA = ["scale", "sines", "reversed_by_block", "strided", "counted", "largest", "neighbours", "chosen", "reduced"]
-NUMBA += ["polynomial", "beyond", "unordered"]
+NUMBA += [
+    "polynomial",
+    "integral",
+    "summed_by_warp",
+    "voted",
+    "local_window",
+    "as_matrix",
+    "doubled_precision",
+    "squashed",
+]
+NUMBA += ["smallest", "staged", "until", "beyond", "unordered"]
 
 
 @pytest.mark.parametrize("name", NUMBA)
@@ -46,6 +57,7 @@ def test_kernels_of_numba_cuda(name):
 
 
 WARP = ["scale", "sines", "summed", "largest", "neighbours", "lengths", "rotated", "clamped", "iterated", "chosen"]
+WARP += ["smallest", "counted", "stepped", "integral", "squashed", "crossed", "inverted", "turned", "mixed", "until"]
 WARP += ["beyond", "overwritten"]
 
 
@@ -68,7 +80,12 @@ def test_kernels_of_warp(name, tmp_path_factory):
     judge(program, f"{name}_cuda_kernel_forward", kernels, getattr(kernels, name))
 
 
-@pytest.mark.parametrize("name", ["scale", "vectors", "total", "through_shared", "beyond", "overwritten"])
+GLUON = ["scale", "vectors", "total", "through_shared", "powers", "sines", "chosen", "masked", "softmax", "looped"]
+GLUON += ["halves", "integral", "roots", "largest", "summed_so_far", "converted", "transposed", "row_sums"]
+GLUON += ["copied_asynchronously", "multiplied", "beyond", "overwritten"]
+
+
+@pytest.mark.parametrize("name", GLUON)
 def test_kernels_of_gluon(name):
     pytest.importorskip("triton.experimental.gluon", reason="Triton is not installed: pip install -e '.[triton]'")
     import gluon_kernels as kernels
@@ -76,7 +93,7 @@ def test_kernels_of_gluon(name):
     from workbench.triton import emulate
 
     kernel = getattr(kernels, name)
-    expected = kernels.KERNELS[kernel](kernels.X) if kernel in kernels.KERNELS else kernels.X
+    expected = np.float32(kernels.KERNELS[kernel](kernels.X) if kernel in kernels.KERNELS else kernels.X)
     out = np.zeros_like(expected)
     with emulate(raise_on_hazard=False) as run:
         kernel[(2,)](kernels.X.copy(), out, 128)
@@ -87,7 +104,12 @@ def test_kernels_of_gluon(name):
         assert run.findings[0].kind == kernels.FAULTS[kernel] and run.findings[0].source_line.endswith("# here")
 
 
-@pytest.mark.parametrize("name", ["add", "activated", "softmax", "row_sums", "normalised", "product", "overwritten"])
+HELION = ["add", "activated", "softmax", "row_sums", "normalised", "product", "chosen", "clipped", "powers", "sines"]
+HELION += ["halves", "transposed", "broadcast", "column_sums", "largest", "where_largest", "layer_norm", "counted"]
+HELION += ["summed_so_far", "by_parts", "overwritten"]
+
+
+@pytest.mark.parametrize("name", HELION)
 def test_kernels_of_helion(name):
     """It compiles for PyTorch's GPU, which the emulation stands in for."""
     pytest.importorskip("helion", reason="helion is not installed: pip install helion")
@@ -167,3 +189,104 @@ def test_a_pallas_call_of_another_backend_is_refused_and_one_outside_of_the_emul
             kernels.of_rows(lambda x, y, out: None, compiler_params=None)(kernels.X, kernels.Y)
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"is called outside of it"):
         jax.block_until_ready(jitted(kernels.X, kernels.Y))
+
+
+PYPTX = [f"{a}_{n}" for a in ("ampere", "hopper", "blackwell") for n in ("rms_norm", "layer_norm", "swiglu")]
+PYPTX += ["ampere_softmax", "hopper_softmax", "gemm", "gemm_pipelined", "gemm_highperf", "grouped_gemm"]
+PYPTX += ["scaled", "sines", "chosen", "summed_by_warp", "reversed_by_block", "iterated"]
+PYPTX += ["beyond", "unordered"]
+
+
+def of_pyptx():
+    pytest.importorskip("pyptx", reason="pyptx is not installed: pip install pyptx")
+    pytest.importorskip("jax", reason="JAX, which the examples of pyptx import, is not installed: pip install jax")
+
+
+@pytest.mark.parametrize("name", PYPTX)
+def test_kernels_of_pyptx(name):
+    """Products are those of its package, with ldmatrix, mma, cp.async, TMA and wgmma."""
+    of_pyptx()
+    import pyptx_kernels as kernels
+
+    if name in kernels.EXAMPLES:
+        module, build, shape, arrays, expected = kernels.EXAMPLES[name]
+        found, report = kernels.run(kernels.example(module, build, *shape), *arrays)
+    else:
+        body = getattr(kernels, name)
+        found, report = kernels.run(kernels.of_elements(body), kernels.X)
+        expected = kernels.OWN[body](kernels.X) if body in kernels.OWN else None
+    if expected is None:
+        assert report.failures[0].kind == kernels.FAULTS[getattr(kernels, name)], str(report)
+    else:
+        assert report.ok, str(report)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+def test_an_example_of_pyptx_lacks_a_proxy_fence():
+    """Its attention stores probabilities to shared memory and has wgmma read them, with only a barrier between."""
+    of_pyptx()
+    import pyptx_kernels as kernels
+
+    module, build, shape, arrays, expected = kernels.EXAMPLES["flash_attention_hopper"]
+    built = kernels.example(module, build, *shape)
+    _, report = kernels.run(built, *arrays)
+    assert {str(finding.kind) for finding in report.failures} == {"proxy_fence"}, str(report)
+    text = built.ptx().replace("bar.sync 0, 128;", "fence.proxy.async.shared::cta;\nbar.sync 0, 128;")
+    found, report = kernels.run(built, *arrays, text=text)
+    assert report.ok, str(report)
+    np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.01)
+
+
+CUTE = ["scale", "add", "powers", "sines", "roots", "chosen", "looped", "unrolled", "neighbours", "halves", "integral"]
+CUTE += ["reversed_by_block", "summed_by_warp", "reduced", "transposed", "tiled", "by_fours", "maxima", "whiled"]
+CUTE += ["shifted", "beyond", "unordered"]
+
+
+@pytest.mark.parametrize("name", CUTE)
+def test_kernels_of_cute_dsl(name):
+    if find_spec("cutlass") is None:  # which is imported when its environment is set
+        pytest.skip("CuTe DSL is not installed: pip install nvidia-cutlass-dsl")
+    import cute_kernels as kernels
+
+    kernel = getattr(kernels, name)
+    found, report = kernels.run(kernel)
+    if kernel in kernels.KERNELS:
+        assert report.ok, str(report)
+        np.testing.assert_allclose(found, kernels.KERNELS[kernel](kernels.X, kernels.Y), rtol=1e-5, atol=1e-5)
+    else:
+        finding = report.failures[0]
+        assert finding.kind == kernels.FAULTS[kernel] and finding.source_line.endswith("# here"), str(report)
+
+
+TILELANG = ["scaled", "added", "powers", "sines", "chosen", "clipped", "halves", "integral", "transposed", "neighbours"]
+TILELANG += ["softmax", "normalised", "largest", "absolute", "looped", "through_shared", "summed_so_far", "total"]
+TILELANG += ["product", "product_transposed", "product_pipelined", "overwritten", "unordered"]
+
+
+@cache
+def of_tilelang(folder):
+    import tilelang_kernels as kernels
+
+    sources = kernels.sources()
+    return sources, kernels.program("\n".join(sources.values()), folder)
+
+
+@pytest.mark.parametrize("name", TILELANG)
+def test_kernels_of_tilelang(name, tmp_path_factory):
+    """One file has them all, so that nvcc reads the headers once."""
+    pytest.importorskip("tilelang", reason="TileLang is not installed: pip install tilelang")
+    pytest.importorskip(
+        "nvidia.cu13.bin", reason="nvcc is not installed: pip install nvidia-cuda-nvcc nvidia-cuda-cccl"
+    )
+    import tilelang_kernels as kernels
+
+    sources, program = of_tilelang(tmp_path_factory.getbasetemp())
+    found, report = kernels.run(program, name, sources[name])
+    if name in kernels.FAULTS:
+        assert report.failures[0].kind == kernels.FAULTS[name], str(report)
+    else:
+        assert report.ok, str(report)
+        tolerance = 5e-3 if name.startswith("product") else 1e-5  # whose inputs are fp16
+        np.testing.assert_allclose(
+            found, kernels.KERNELS[name][1](kernels.X, kernels.Y), rtol=tolerance, atol=4 * tolerance
+        )

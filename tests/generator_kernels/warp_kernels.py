@@ -76,6 +76,76 @@ def chosen(x: wp.array(dtype=float), out: wp.array(dtype=float)):
         out[i] = -3.0
 
 
+@wp.func
+def silu(value: float):
+    return value / (1.0 + wp.exp(-value))
+
+
+@wp.kernel
+def smallest(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    wp.atomic_min(out, 0, x[wp.tid()])
+
+
+@wp.kernel
+def counted(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    if x[wp.tid()] > 0.0:
+        wp.atomic_add(out, 0, 1.0)
+
+
+@wp.kernel
+def stepped(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    i = wp.tid()
+    out[i] = wp.step(x[i]) + wp.sign(x[i]) * wp.abs(x[i])
+
+
+@wp.kernel
+def integral(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    i = wp.tid()
+    out[i] = float(int(x[i] * 4.0) / 3) + wp.floor(x[i])
+
+
+@wp.kernel
+def squashed(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    i = wp.tid()
+    out[i] = silu(x[i])
+
+
+@wp.kernel
+def crossed(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    i = wp.tid()
+    v = wp.cross(wp.vec3(x[i], 1.0, 0.0), wp.vec3(0.0, x[i], 2.0))
+    out[i] = v[0] + v[1] + v[2]
+
+
+@wp.kernel
+def inverted(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    i = wp.tid()
+    m = wp.inverse(wp.mat22(2.0, x[i], 0.0, 4.0))
+    out[i] = m[0, 1] + wp.determinant(m)
+
+
+@wp.kernel
+def turned(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    i = wp.tid()
+    q = wp.quat_from_axis_angle(wp.vec3(0.0, 0.0, 1.0), x[i])
+    out[i] = wp.quat_rotate(q, wp.vec3(1.0, 0.0, 0.0))[0]
+
+
+@wp.kernel
+def mixed(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    i = wp.tid()
+    out[i] = wp.lerp(x[i], 1.0, 0.25) + wp.pow(wp.abs(x[i]), 1.5)
+
+
+@wp.kernel
+def until(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    i = wp.tid()
+    value = x[i]
+    while value < 2.0:
+        value = value + 1.0
+    out[i] = value
+
+
 @wp.kernel
 def beyond(x: wp.array(dtype=float), out: wp.array(dtype=float)):
     i = wp.tid()
@@ -98,6 +168,16 @@ KERNELS = {
     clamped: lambda x: np.clip(x, -1, 1),
     iterated: lambda x: ((0 * x + 1) * x + 2) * x + 3,
     chosen: lambda x: np.where(x > 0, x, -3).astype(np.float32),
+    smallest: lambda x: np.float32([x.min()]),
+    counted: lambda x: np.float32([(x > 0).sum()]),
+    stepped: lambda x: (x < 0) + np.sign(x) * np.abs(x),
+    integral: lambda x: np.trunc(np.trunc(x * 4) / 3) + np.floor(x),
+    squashed: lambda x: x / (1 + np.exp(-x)),
+    crossed: lambda x: 2 - 2 * x + x * x,
+    inverted: lambda x: 0.125 - x / 8,
+    turned: np.cos,
+    mixed: lambda x: 0.75 * x + 0.25 + np.abs(x) ** 1.5,
+    until: lambda x: np.where(x < 2, x + np.ceil(2 - x), x),
 }
 FAULTS = {beyond: "out_of_bounds", overwritten: "race"}
 
