@@ -22,10 +22,10 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 69_500),
-    "Python of tests/": (("tests",), (".py",), 62_240),
-    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_415),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 24_780),
+    "Python of workbench/": ((PACKAGE,), (".py",), 69_920),
+    "Python of tests/": (("tests",), (".py",), 62_560),
+    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 8_605),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 25_820),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_470),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

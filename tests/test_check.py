@@ -62,7 +62,7 @@ def test_a_launch_becomes_a_command_with_its_grid_block_and_arguments(proposed: 
     )
     assert second[3:] == shlex.split(
         "--entry mark --grid 4 --block 128 --shared 256 "
-        "--arg 'm:{m:f32[4,70]=random; n0:i32=4; n1:i32=70; n2:i32=70; n3:i32=1}' --arg counts:i32[4,1]"
+        "--arg 'm:{m:f32[4,70]=random; n0:i32=4; n1:i32=70; n2:i32=70; n3:i32=1}' --arg counts:i32[4,1]=zeros"
     )
 
 

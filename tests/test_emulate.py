@@ -118,6 +118,7 @@ __global__ void first(const __grid_constant__ CUtensorMap map, const float* x, f
                  : "memory");
     y[0] = tile[0] - x[8];
 }
+__global__ void sampled(cudaTextureObject_t t, float* y) { y[0] = tex2D<float>(t, 3.0f, 2.0f); }
 """
 
 
@@ -136,6 +137,13 @@ def test_structs_and_tensor_maps_are_written_as_text(workbench: Workbench) -> No
     result = workbench(*where, "first", *maps, "--print", "0:1")
     assert result.exit_code == 0, result.output
     assert "y[0:1] = 0.0" in result.stdout
+    result = workbench(
+        *where, "sampled", "--arg", "x:f32[4,8]=arange as texture linear", "--arg", "y:f32[1]", "--print", "0:1"
+    )
+    assert result.exit_code == 0, result.output
+    assert "y[0:1] = 14.5" in result.stdout
+    result = workbench(*where, "sampled", "--arg", "x:f32[4,8]=arange as texture bilinear", "--arg", "y:f32[1]")
+    assert result.exit_code == 2 and "image:f32[64,64]=random as texture linear" in result.output
     result = workbench(*where, "first", "--arg", "f32=1 as map[8]", *maps[2:])
     assert result.exit_code == 2
     assert "a tensor map is of an array; write for example A:bf16[256,64]=random as map[64,64]" in result.output

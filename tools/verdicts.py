@@ -55,6 +55,7 @@ UNSHOWN = {
     Verdict.PASS: "It has no message.",
     Verdict.READ_ONLY: "Its message is that of `input_changed`.",
     Verdict.RESOURCES: "It has no message any more.",
+    Verdict.HEAP_MISUSE: "Only kernels that allocate have it: see [the emulator](emulator.md#what-it-checks).",
     Verdict.INDEX_OVERFLOW: "Only arrays of gigabytes have it: see [the emulator](emulator.md#what-it-checks).",
     Verdict.TENSOR_MEMORY: "[Blackwell](blackwell.md) shows its messages.",
 }

@@ -61,6 +61,7 @@ RIGHT = (
     "refilled",
     "behind",
     "host_between",
+    "texture",
 )
 
 
@@ -84,7 +85,7 @@ HOST = {
     "too_long": ("out_of_bounds", "kBytes + 4"),
     "direction": ("wrong_direction", "cudaMemcpy(host, device, kBytes, kToDevice)"),
     "unread": ("unread_error", "cudaLaunchKernel(reinterpret_cast"),
-    "texture": ("not_emulated", "cudaCreateTextureObject(&texture"),
+    "mipmap": ("not_emulated", "cudaMallocMipmappedArray(&device"),
 }
 
 

@@ -21,6 +21,9 @@ _NUMBER = re.compile(
     r"\b(?:auto|int|unsigned(?:\s+int)?|size_t|(?:std::)?u?int(?:32|64)_t|long(?:\s+long)?)\s+(\w+)\s*=\s*([^;]+);"
 )
 _DIM3 = re.compile(r"\bdim3\s+(\w+)\s*(?:=\s*dim3\s*)?[({](.*?)[)}]\s*;", re.DOTALL)
+_CONSTANT = re.compile(rf"^(?:static\s+|inline\s+)*(?:const|constexpr)\b[^;{{}}()]*{_NUMBER.pattern}", re.MULTILINE)
+_SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w:\s]+?)\s*\)")
+_TYPENAME = re.compile(r"\b(?:typename|class)\s+(\w+)")
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)$", re.MULTILINE)
 _DISPATCH = re.compile(r"\b(AT_DISPATCH_\w+)\s*\(")
 _SIZE = re.compile(r"\b(\w+)\s*\.\s*(?:size\s*\(\s*(\d+)\s*\)|sizes\s*\(\s*\)\s*\[\s*(\d+)\s*\])")
@@ -48,6 +51,8 @@ class Launcher:
     given: list[str]
     ranks: dict[str, int] = field(default_factory=dict)
     questions: list[str] = field(default_factory=list)
+    threads: int = 256  # of a block, where nobody says it
+    total: int = 1  # threads of the launch
 
     def types(self) -> list[str]:
         """The types that the macro around the launch dispatches to."""
@@ -74,6 +79,7 @@ class Launcher:
         """The value of an expression of C++ in whole numbers; None where it cannot be told."""
         text = _SIZE.sub(lambda m: str(self.shape(m[1])[min(int(m[2] or m[3]), self.ranks[m[1]] - 1)]), text.strip())
         text = re.sub(r"\b(\w+)\s*\.\s*numel\s*\(\s*\)", lambda m: str(prod(self.shape(m[1]))), text)
+        text = _SIZEOF.sub(lambda m: str(_bytes(self.plain_type(m[1], "float"))), text)
         text = re.sub(r"(?<=\d)(?:[uUlL]+)\b|std::|at::", "", _CAST.sub("", text)).replace("ceil_div", "CeilDiv")
         try:
             return self._evaluated(ast.parse(text, mode="eval").body, depth)
@@ -93,11 +99,23 @@ class Launcher:
                 return (min if node.func.id == "min" else max)(numbers)
             if node.func.id == "CeilDiv":
                 return -(-numbers[0] // numbers[1])
+            if len(numbers) == 1 and re.search("block|grid", node.func.id, re.IGNORECASE):
+                return -(-numbers[0] // self.threads)  # as many blocks as so many elements need
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in ("x", "y", "z"):
+            extents = [m[2] for m in _DIM3.finditer(self.before) if m[1] == node.value.id]
+            parts = [*split(extents[-1]), "1", "1"] if extents else []
+            number = self.value(parts["xyz".index(node.attr)], depth + 1) if parts else None
+            if number is not None:
+                return number
         if isinstance(node, ast.Name) and depth < 20:
             found = [m[2] for m in (*_MACRO.finditer(self.before), *_NUMBER.finditer(self.before)) if m[1] == node.id]
             number = self.value(found[-1], depth + 1) if found else None
             if number is not None:
                 return number
+            if re.search("block_?(?:size|dim)|threads|^block", node.id, re.IGNORECASE):
+                question = f"what is {node.id}? {self.threads} is proposed"
+                self.questions += [question] if question not in self.questions else []
+                return self.threads
         raise ValueError
 
     def extent(self, text: str, what: str) -> str:
@@ -105,7 +123,9 @@ class Launcher:
         text = text.strip()
         named = [m[2] for m in _DIM3.finditer(self.before) if m[1] == text]
         inner = re.fullmatch(r"dim3\s*[({](.*)[)}]", text, re.DOTALL)
-        numbers = [self.value(part) for part in split(named[-1] if named else inner[1] if inner else text)]
+        parts = split(named[-1] if named else inner[1] if inner else text)
+        self.threads = 16 if what == "block" and len(parts) > 1 else 256
+        numbers = [self.value(part) for part in parts]
         if None in numbers or not numbers or any((number or 0) < 1 for number in numbers):
             self.questions.append(f"what is the {what} `{text}`? 1 is proposed")
             return "1"
@@ -124,11 +144,17 @@ class Launcher:
         element = self.element(" ".join(plain.replace("*", " ").split()[:-1]), kind)
         if "*" in parameter:
             data = _DATA.search(given)
+            variable = (re.findall(r"[A-Za-z_]\w*", _CAST.sub("", given)) or [name])[0]
             tensor = data[1] if data else name
-            self.ranks.setdefault(tensor, 0)
-            array = f"{name}:{element}[{_listed(self.shape(tensor))}]"
+            count = (self.allocated(variable) or 0) // _bytes(element)
+            if any(question.startswith("which type is") for question in self.questions):  # of a struct, perhaps
+                count = 16 * max(count, self.total)
+            elif not count:
+                self.ranks.setdefault(tensor, 0)
+                count = self.total if self.shape(tensor) == (_LENGTH,) and self.total > _LENGTH else 0
+            array = f"{name}:{element}[{count or _listed(self.shape(tensor))}]"
             if "const" not in parameter:
-                return array
+                return array + self.first_values(data[1] if data else variable, element)
             if element[0] in "iu":
                 self.questions.append(
                     f"which values does {name} hold? zeros are proposed, which are in range as indices"
@@ -139,15 +165,58 @@ class Launcher:
             self.questions.append(f"what is {name}, `{given.strip()}`? 1 is proposed")
         return f"{name}:{element}={1 if number is None else number}"
 
+    def allocated(self, name: str) -> int | None:
+        """Bytes that the host allocates for a pointer; None where nobody says it."""
+        found = [*re.finditer(rf"\bcudaMalloc\w*\s*\([^;&]*&\s*{name}\s*,", self.before)]
+        rest = self.before[found[-1].end() :].partition(";")[0] if found else ""
+        return self.value(split(rest)[0].rstrip(") ") + ")" * _open(split(rest)[0].rstrip(") "))) if rest else None
+
+    def first_values(self, name: str, element: str) -> str:
+        """What an array that may be written holds before: nothing where the host has only allocated it."""
+        filled = rf"cudaMemcpy\w*\s*\(\s*{name}\s*,|>>>\s*\([^;]*\b{name}\b|cudaMallocManaged[^;]*&\s*{name}\b"
+        empty = rf"\b{name}\s*=\s*(?:torch|at)::(?:empty|\w+_like)\b|cudaMalloc\w*\s*\([^;&]*&\s*{name}\b"
+        if re.search(rf"cudaMemset\w*\s*\(\s*{name}\s*,|\b{name}\s*=\s*(?:torch|at)::zeros", self.before):
+            return "=zeros"
+        if re.search(filled, self.before) or not re.search(empty, self.before):
+            return "=zeros" if element[0] in "iu" else "=random"
+        return ""
+
+    def plain_type(self, type_name: str, kind: str) -> str:
+        """A type as it is spelt; the types of templates around the launch are `kind`."""
+        name = type_name.strip()
+        return kind if name in ("scalar_t", "T", *_TYPENAME.findall(self.before)) else name
+
+    def template_arguments(self, kind: str) -> str:
+        """The arguments between angle brackets, with the values of constants of the host."""
+        parts = split(re.sub(r"\s+", " ", self.arguments)[1:-1])
+        given = []
+        for part in parts:
+            known = self.plain_type(re.sub(r"\bscalar_t\b", kind, part), kind)
+            value = self.value(known) if known not in SPELLINGS else None
+            given.append(known if value is None else str(value))
+        return f"<{', '.join(given)}>" if parts else ""
+
     def element(self, type_name: str, kind: str) -> str:
-        found = kind if type_name.strip() in ("scalar_t", "T") else type_name.strip()
+        found = self.plain_type(type_name, kind)
         if found in _KINDS:
             return _KINDS[found]
         dtype = SPELLINGS.get(found.replace("std::", ""))
         if dtype is None:
-            self.questions.append(f"which type is {found}? f32 is proposed")
+            question = f"which type is {found}? f32 is proposed"
+            self.questions += [question] if question not in self.questions else []
             return "f32"
         return dtype.ptx if dtype.is_float else dtype.triton
+
+
+def _bytes(type_name: str) -> int:
+    """Of a type, by its name in C++ or in `--arg`."""
+    dtype = SPELLINGS.get(type_name.replace("std::", "").strip())
+    return dtype.numpy.itemsize if dtype is not None else 4
+
+
+def _open(text: str) -> int:
+    """How many brackets are not closed."""
+    return max(text.count("(") - text.count(")"), 0)
 
 
 def _listed(shape: Sequence[int]) -> str:
@@ -169,6 +238,7 @@ def split(text: str) -> list[str]:
 def launchers(text: str) -> Iterator[Launcher]:
     """The launches in a source, in their order."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+    text = re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text)
     for match in _LAUNCH.finditer(text):
         end = text.find(">>>", match.end())
         opening = text.find("(", end)
@@ -179,7 +249,7 @@ def launchers(text: str) -> Iterator[Launcher]:
             if depth == 0:
                 break
         start = max(text.rfind("\n}", 0, match.start()), 0)
-        macros = "\n".join(found[0] for found in _MACRO.finditer(text))
+        macros = "\n".join(found[0] for of in (_MACRO, _CONSTANT) for found in of.finditer(text))
         given, whole = text[opening + 1 : close - 1], text[start:close]
         launch = Launcher(
             whole, f"{macros}\n{text[start : match.start()]}", match[1], match[2] or "", split(text[match.end() : end]),
@@ -232,8 +302,9 @@ def _proposal(
     parameters = next((p for name, p in kernels.items() if name.split("::")[-1] == launch.kernel.split("::")[-1]), [])
     grid, block, *rest = [*launch.configuration, "1", "1"]
     words = ["workbench", "emulate", str(file), *(word for folder in include for word in ("--include", str(folder)))]
-    words += ["--entry", launch.kernel + re.sub(r"\bscalar_t\b", kind, re.sub(r"\s+", " ", launch.arguments))]
+    words += ["--entry", launch.kernel + launch.template_arguments(kind)]
     words += ["--grid", launch.extent(grid, "grid"), "--block", launch.extent(block, "block")]
+    launch.total = prod(int(number) for extent in words[-3::2] for number in extent.split(","))
     if len(launch.configuration) > 2 and (shared := launch.value(rest[0])) != 0:
         if shared is None:
             launch.questions.append(f"how many bytes of shared memory is `{rest[0].strip()}`? 0 is proposed")

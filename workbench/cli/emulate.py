@@ -23,6 +23,8 @@ EMULATE_ARGUMENTS = """Arguments, one --arg for each parameter of the kernel, in
   {x:f32[8]=ones; n:i32=8}   a struct, with a pointer to x
   A:bf16[256,64]=random as map[64,64] swizzle=128
                         a tensor map of an array, and its box
+  image:u8[64,64]=random as texture linear normalized wrap fraction
+                        a texture of an array; layered, channels=4; as surface
   A                     the array that was named before
 
 \b

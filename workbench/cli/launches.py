@@ -30,6 +30,11 @@ _MAP = re.compile(
     r"(?P<of>.*?)\s+as\s+map\s*(?P<box>\[[^\]]*\])(?:\s+swizzle=(?P<swizzle>\d+))?(?P<save>\s*=>.*)?\s*", re.DOTALL
 )
 _STRUCT = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*\{(?P<members>.*)\}\s*", re.DOTALL)
+_OBJECT = re.compile(
+    r"(?P<of>.*?)\s+as\s+(?P<kind>texture|surface)\b(?P<how>[\w\s=]*?)(?P<save>\s*=>.*)?\s*", re.DOTALL
+)
+_ADDRESS_MODES = ("clamp", "border", "wrap", "mirror")
+_OBJECT_WORDS = ("linear", *_ADDRESS_MODES, "normalized", "fraction", "layered")
 _MAP_EXAMPLE = "A:bf16[256,64]=random as map[64,64] swizzle=128"
 NOT_EXECUTED: dict[type[Exception], str] = {
     emulator.CompileError: "compile_error",
@@ -165,6 +170,8 @@ def parse_argument(
         tensor_map = emulator.TensorMapOf(of.value, _shape(text, as_map["box"]), int(as_map["swizzle"] or 0))
         is_new = known is None or of is not known.get(of.name)
         return Argument(f"{of.name}_map", tensor_map, members=[of] if is_new else [])
+    if as_object := _OBJECT.fullmatch(text):
+        return _object(text, as_object, number, rng, known)
     if struct := _STRUCT.fullmatch(text):
         return _struct(struct["name"] or f"a{number}", struct["members"], rng, known)
     match = _ARGUMENT.fullmatch(text)
@@ -193,6 +200,31 @@ def parse_argument(
         array = _filled(text, value or "uninitialised", dtype, shape, rng)
     passed = emulator.Output(array) if value in (None, "", "uninitialised") else array
     return Argument(name, passed, array, save)
+
+
+def _object(
+    text: str, match: re.Match[str], number: int, rng: np.random.Generator, known: Mapping[str, Argument] | None
+) -> Argument:
+    """A texture or surface of an array, and how it is read."""
+    of = parse_argument(match["of"] + (match["save"] or ""), number, rng, known)
+    words = match["how"].split()
+    channels = [word.removeprefix("channels=") for word in words if word.startswith("channels=")]
+    plain = [word for word in words if not word.startswith("channels=")]
+    allowed = _OBJECT_WORDS if match["kind"] == "texture" else _OBJECT_WORDS[-1:]
+    if of.array is None or not set(plain) <= set(allowed) or not all(word.isdecimal() for word in channels):
+        raise UsageError(
+            f"--arg {text!r}: a {match['kind']} is of an array, with words among {', '.join(allowed)} and channels=4; "
+            "write for example image:f32[64,64]=random as texture linear normalized wrap"
+        )
+    modes = [word for word in plain if word in _ADDRESS_MODES]
+    how: dict[str, Any] = {word: True for word in plain if word not in modes}
+    if modes:
+        how["address"] = modes[0]
+    if channels:
+        how["channels"] = int(channels[0])
+    kind = emulator.TextureOf if match["kind"] == "texture" else emulator.SurfaceOf
+    is_new = known is None or of is not known.get(of.name)
+    return Argument(f"{of.name}_{match['kind']}", kind(of.value, **how), members=[of] if is_new else [])
 
 
 def _struct(name: str, text: str, rng: np.random.Generator, known: Mapping[str, Argument] | None) -> Argument:

@@ -37,6 +37,7 @@ from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load, signatures
 from .standalone import Report, Session, launch
 from .statistics import Counters, Statistics
+from .textures import SurfaceOf, TextureOf
 from .trace import Traced, chrome_trace
 from .values import Argument, Output, Strided, Struct, TensorMapOf
 
@@ -71,8 +72,10 @@ __all__ = [
     "Statistics",
     "Strided",
     "Struct",
+    "SurfaceOf",
     "TensorMap",
     "TensorMapOf",
+    "TextureOf",
     "Traced",
     "UnsupportedInstruction",
     "check_arguments",

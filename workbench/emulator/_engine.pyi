@@ -52,6 +52,7 @@ class Allocation:
         initialised: npt.NDArray[np.uint8] | None = None,
         writable: bool = True,
         identity: int = 0,  # of the same memory elsewhere in launches of a series
+        is_heap: bool = False,  # of malloc in kernels
     ) -> None: ...
 
 class TensorMap:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from . import ptx
 from .architectures import DEFAULT, missing
 from .dataflow import index_flags, registers_in, thread_bits
+from .memory import HEAP
 from .operations import (
     Letter,
     edit_steps,
@@ -30,7 +31,11 @@ from .source_lines import outside_cuda
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
 from .tcgen05 import tensor_operation
 
-__all__ = ["Layout", "UnsupportedInstruction", "decode", "observing"]
+__all__ = ["ALLOCA", "ALLOCA_BYTES", "Layout", "UnsupportedInstruction", "decode", "observing"]
+
+
+ALLOCA, ALLOCA_BYTES = "%alloca", 1 << 13
+"""The local variable that ``alloca`` takes its memory of, and its bytes: of one thread."""
 
 
 def observing(instructions: list[ptx.Instruction]) -> frozenset[int]:
@@ -98,7 +103,7 @@ UNIFORM_SPECIALS = frozenset(
 """Special registers that are the same in every thread of a launch."""
 
 _CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
-_BY_LIBRARY = 1 << 6  # as in engine.hpp
+_BY_LIBRARY, _READ_ONLY_CACHE = 1 << 6, 1 << 7  # as in engine.hpp
 _UNUSED_SHIFT, _ORDER_MASK, _OBSERVES = 8, 7, 1 << 18  # as in engine.hpp
 _LIBCUDACXX = "/cuda/__barrier/"
 
@@ -120,12 +125,16 @@ class _Decoder:
     unused: dict[int, int] = field(default_factory=dict)  # of loads
     observing: frozenset[int] = frozenset()  # atomics and strong loads, by index
     indices: dict[int, int] = field(default_factory=dict)  # flags of arithmetic that makes addresses
+    top: ptx.Register | None = None  # of what alloca has given out, where the entry has it
 
     def decode(self) -> DecodedEntry:
         self.unused = thread_bits(self.function.instructions)
         self.observing = observing(self.function.instructions)
         self.indices = index_flags(self.function.instructions)
         self.table.registers = list(self.function.registers)
+        if ALLOCA in self.layout.local:
+            self.top = self.scratch("b64")
+            self.row(self.function.instructions[0], "mov.b64", [self.top, ptx.Symbol(ALLOCA)])
         for instruction in self.function.instructions:
             self.table.row_of.append(len(self.table.rows))
             self.instruction(instruction)
@@ -141,6 +150,8 @@ class _Decoder:
         name, flags, policy = normalise(instruction.opcode)
         operands = self.flatten(instruction.operands[:-1] if policy else instruction.operands)
         base = instruction.parts[0]
+        if base in ("tex", "tld4"):  # caches of textures see no store of the same launch
+            flags |= _READ_ONLY_CACHE
         if not flags & _ORDER_MASK:
             flags |= self.unused.get(instruction.index, 0) << _UNUSED_SHIFT
         flags |= self.indices.get(instruction.index, 0)
@@ -160,6 +171,9 @@ class _Decoder:
             return
         elif base == "ret":
             name = "exit"
+        elif base in ("alloca", "stacksave", "stackrestore"):
+            self.stack(instruction, operands)
+            return
         elif base == "tcgen05":
             self.tensor(instruction, operands)
             return
@@ -382,6 +396,21 @@ class _Decoder:
             self.row(instruction, "bra", [label])
             self.table.rows[-1].guard, self.table.rows[-1].guard_negated = condition, False
 
+    def stack(self, instruction: ptx.Instruction, operands: Sequence[ptx.Operand]) -> None:
+        """``alloca`` and what saves and restores the place that it has come to: a variable of local memory grows."""
+        base, top = instruction.parts[0], self.top
+        if top is None or instruction.parts[-1] not in ("u64", "b64"):
+            raise UnsupportedInstruction(instruction, "it knows it in functions with alloca.u64 alone")
+        if base != "alloca":
+            self.row(instruction, "mov.b64", [operands[0], top] if base == "stacksave" else [top, operands[0]])
+            return
+        result, align = self.scratch("b64"), operands[2] if len(operands) > 2 else ptx.Immediate(8)
+        assert isinstance(align, ptx.Immediate)
+        self.row(instruction, "add.s64", [result, top, ptx.Immediate(align.value - 1)])
+        self.row(instruction, "and.b64", [result, result, ptx.Immediate(-align.value)])
+        self.row(instruction, "add.s64", [top, result, operands[1]])
+        self.row(instruction, "mov.b64", [operands[0], result])
+
     @staticmethod
     def type_size(instruction: ptx.Instruction) -> int:
         """Bytes of the type at the opcode's end."""
@@ -403,10 +432,22 @@ class _Decoder:
             if groups[0] and isinstance(groups[0][0], ptx.Address):
                 self.row(instruction, "st.local.b32", [groups[0][0], count])
             return
+        if called and called[0].name in ("malloc", "free") and groups:
+            self.heap(instruction, called[0].name, groups)
+            return
         name = ptx.readable_symbol(called[0].name) if called else "a function pointer"
-        heap = name in ("malloc", "free")
-        remedy = "kernels have no heap here: give it memory as an argument" if heap else "inline the function"
-        raise UnsupportedInstruction(instruction, f"it cannot call {name}: {remedy}")
+        raise UnsupportedInstruction(instruction, f"it cannot call {name}: inline the function")
+
+    def heap(self, instruction: ptx.Instruction, name: str, groups: Sequence[Sequence[ptx.Operand]]) -> None:
+        """``malloc`` and ``free``, which ``new`` and ``delete`` call, too."""
+        given, heap = self.arguments(instruction, groups[-1], (8,)), ptx.Symbol(HEAP)
+        if name == "free":
+            self.row(instruction, "free", [*given, heap])
+            return
+        pointer = self.scratch("b64")
+        self.row(instruction, "malloc", [pointer, *given, heap])
+        if isinstance(groups[0][0], ptx.Address):
+            self.row(instruction, "st.local.b64", [groups[0][0], pointer])
 
     def arguments(
         self, instruction: ptx.Instruction, group: Sequence[ptx.Operand], sizes: Sequence[int]

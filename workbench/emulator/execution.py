@@ -384,7 +384,7 @@ def run(prepared: Sequence[Prepared], series: Series | None = None) -> list[Stat
     for one in prepared:
         one.place()
     placed = memory.allocations
-    allocations = [_engine.Allocation(a.address, a.data, a.written, a.writable, a.identity) for a in placed]
+    allocations = [_engine.Allocation(a.address, a.data, a.written, a.writable, a.identity, a.is_heap) for a in placed]
     drawn = _SLICES[prepared[0].launch.seed % len(_SLICES)] if len(prepared) > 1 else _SLICES[0]
     slices = prepared[0].time_slice or drawn
     results = _engine.run([one.handed_over(allocations, slices) for one in prepared], series.engine)

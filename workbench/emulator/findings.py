@@ -17,6 +17,7 @@ class FindingKind(StrEnum):
     MISALIGNED = "misaligned"
     INDEX_OVERFLOW = "index_overflow"
     UNINITIALISED = "uninitialised"
+    HEAP_MISUSE = "heap_misuse"
     READ_ONLY = "read_only"
     IN_FLIGHT = "in_flight"
     ACCUMULATOR_IN_FLIGHT = "accumulator_in_flight"

@@ -17,6 +17,7 @@ __all__ = [
     "ELEMENT_TYPES",
     "FIELDS",
     "FIRST_ADDRESS",
+    "HEAP",
     "LARGE",
     "Allocation",
     "Memory",
@@ -35,7 +36,8 @@ class Allocation:
 
     ``data``: its bytes; ``written``: for each byte, 1 where something has been stored, or None when that is everywhere.
     ``element_size`` and ``shape`` serve to name elements in findings. ``identity`` is a number that the same memory of
-    the host has in another ``Memory``, where launches of a ``Series`` are on several.
+    the host has in another ``Memory``, where launches of a ``Series`` are on several. ``is_heap``: `malloc` of kernels
+    takes its blocks here.
     """
 
     address: int
@@ -48,6 +50,7 @@ class Allocation:
     writable: bool = True
     freed: bool = False
     identity: int = 0
+    is_heap: bool = False
 
     @property
     def end(self) -> int:
@@ -317,6 +320,11 @@ LARGE = 1 << 26
 
 _RED_ZONE = 1 << 20
 
+HEAP, HEAP_BYTES = "%heap", 1 << 26
+"""Of `malloc` in kernels: the variable, and bytes of it. No address is given out twice."""
+
+_HEAP_HEAD = 32
+
 
 class Memory:
     """Emulated global memory. Allocations live until they are freed; launches read and write them in place.
@@ -370,6 +378,15 @@ class Memory:
         self._addresses.append(address)
         self._allocations.append(allocation)
         return allocation
+
+    def heap(self) -> Allocation:
+        """The heap of `malloc` in kernels, which the first program that has one places; see `engine/heap.cpp`."""
+        found = next((allocation for allocation in self._allocations if allocation.is_heap), None)
+        if found is None:
+            found = self.allocate(HEAP_BYTES, "the heap", element_size=1)
+            found.is_heap = True
+            found.data[:_HEAP_HEAD] = 0
+        return found
 
     def skip(self, nbytes: int) -> None:
         """Leaves so many bytes more between the last allocation and the next one."""

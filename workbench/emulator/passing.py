@@ -13,6 +13,7 @@ from . import ptx
 from .launch_checks import ArgumentError, StructBytes
 from .memory import ELEMENT_TYPES, LARGE, Allocation, Memory, PixelBox, TensorMap
 from .program import Entry
+from .textures import SurfaceOf, texture_header
 from .values import Array, Output, Strided, TensorMapOf, element_type_of, members, numpy_array
 
 __all__ = ["Arguments"]
@@ -72,6 +73,8 @@ class Arguments:
             return self.place(name, value)
         if isinstance(value, TensorMapOf):
             return self.tensor_map(name, value)
+        if isinstance(value, SurfaceOf):
+            return self.texture(name, value)
         if isinstance(value, Mapping):
             return self.laid_out(name, value).finished()
         if isinstance(value, list):
@@ -127,6 +130,8 @@ class Arguments:
             layout.put(self.place(name, value).address.to_bytes(8, "little"), 8)
         elif isinstance(value, TensorMapOf):
             layout.put(bytes(_MAP_BYTES), _MAP_ALIGN, [(0, self.tensor_map(name, value))])
+        elif isinstance(value, SurfaceOf):
+            layout.put(self.texture(name, value).to_bytes(8, "little"), 8)
         elif isinstance(value, Mapping | tuple):
             inner = self.laid_out(name, value)
             raw = inner.finished()
@@ -208,6 +213,22 @@ class Arguments:
             return _tensor_map(allocation, array, spec, isinstance(target, Strided), element_type_of(given, array))
         except (ValueError, TypeError, OverflowError) as error:
             raise ArgumentError(f"the tensor map {name}: {error}") from None
+
+    def texture(self, name: str, spec: SurfaceOf) -> int:
+        """The value of a texture or surface object. Raises ``ArgumentError``."""
+        given = _array_in(spec.array)
+        if given is None:
+            raise ArgumentError(f"the texture {name} is of an array, not of {spec.array!r}")
+        known = self.placed.get(id(given))
+        allocation = known.allocation if known is not None else self.place(f"{name}'s array", spec.array)
+        placed = self.placed[id(given)]
+        array = placed.array
+        strides = array.strides if placed.strided else np.empty_like(array, order="C").strides
+        try:
+            header = texture_header(allocation, array, strides, spec)
+        except ValueError as error:
+            raise ArgumentError(f"{name}: {error}") from None
+        return self.memory.upload(np.frombuffer(header, np.uint8), f"the object {name}", writable=False).address
 
     def refresh(self) -> None:
         """Stores what has changed in arrays since the last launch."""

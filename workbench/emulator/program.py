@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from . import _engine, ptx
 from .architectures import DEFAULT, chosen
-from .decode import Layout, decode
+from .decode import ALLOCA, ALLOCA_BYTES, Layout, decode
 from .inline import function_addresses, inline_calls
-from .memory import Allocation, Memory
+from .memory import HEAP, Allocation, Memory
 from .source_lines import asm_at_its_first_line, text_of
 from .table import DecodedEntry
 
@@ -179,6 +179,8 @@ class Program:
         variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
         if (total := sum(v.size for v in variables.values())) > _MOST_VARIABLE_BYTES:
             raise ptx.PtxSyntaxError(f"the variables have {total} bytes; {_MOST_VARIABLE_BYTES} are allowed", 1)
+        if not {"malloc", "free"}.isdisjoint(module.functions):
+            variables[HEAP] = ptx.Variable(HEAP, "global", "b8", 16, 0)
         target, device = chosen(module.target, None), chosen(module.target, arch)
         kernels = {f.name: f for f in module.functions.values() if f.is_entry and f.defined}
 
@@ -223,7 +225,7 @@ class Program:
         """Variables, and those whose addresses they hold."""
         new = [name for name in names if name not in loaded]
         for name in new:
-            loaded[name] = _place(self.variables[name], memory)
+            loaded[name] = memory.heap() if name == HEAP else _place(self.variables[name], memory)
             for _, symbol, _, _ in self.variables[name].relocations:
                 if symbol in self.variables and symbol not in loaded and symbol not in new:
                     new.append(symbol)
@@ -267,7 +269,10 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function, target:
     function = inline_calls(function, module)
     static, dynamic = _in_shared(module, function.variables.values())
     shared, shared_bytes = _offsets(static)
-    local, local_bytes = _offsets([v for v in function.variables.values() if v.space == "local"])
+    variables = [v for v in function.variables.values() if v.space == "local"]
+    if any(instruction.parts[0] == "alloca" for instruction in function.instructions):
+        variables.append(ptx.Variable(ALLOCA, "local", "b8", 16, ALLOCA_BYTES))
+    local, local_bytes = _offsets(variables)
     layout = Layout(
         {variable.name: offset for variable, offset in shared},
         frozenset(variable.name for variable in dynamic),

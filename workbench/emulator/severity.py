@@ -43,6 +43,9 @@ _OTHERS: dict[str, tuple[FindingKind, Severity]] = {
     "tensor_fence": (FindingKind.TENSOR_MEMORY, Severity.STRICT),
     "race_optimised_away": (FindingKind.RACE, Severity.ERROR),
     "barrier_optimised_away": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),
+    "heap_access": (FindingKind.OUT_OF_BOUNDS, Severity.ERROR),
+    "heap_free": (FindingKind.HEAP_MISUSE, Severity.ERROR),
+    "heap_leak": (FindingKind.HEAP_MISUSE, Severity.NOTE),
     "registers_unlimited": (FindingKind.REGISTER_MISUSE, Severity.NOTE),
 }
 """Kind and severity of the causes that are no kind by their own name; those are errors."""

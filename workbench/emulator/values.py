@@ -100,6 +100,7 @@ Argument = Any
   memory twice. A tensor of PyTorch in the CPU's memory works, too;
 - ``Output(array)``: the same, and nothing has been stored there yet; ``Strided(array)``: with its strides kept;
 - ``TensorMapOf(array, box)``: a tensor map by value;
+- ``TextureOf(array)`` and ``SurfaceOf(array)``: objects of textures and surfaces;
 - a number, Python's or NumPy's, which is converted to the parameter's type where that keeps its value (floats are
   rounded); bytes or a ``np.void`` for a struct; None for a null pointer;
 - a ``Struct`` (or a dict) by value;

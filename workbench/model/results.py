@@ -43,6 +43,7 @@ class Verdict(StrEnum):
     MISALIGNED = "misaligned"
     INDEX_OVERFLOW = "index_overflow"
     UNINITIALISED = "uninitialised"
+    HEAP_MISUSE = "heap_misuse"
     READ_ONLY = "read_only"
     IN_FLIGHT = "in_flight"
     ACCUMULATOR_IN_FLIGHT = "accumulator_in_flight"

@@ -91,6 +91,10 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
         "Set the register on every path. Store to every element that is read, with a barrier or a wait before the "
         "read.",
     ),
+    Verdict.HEAP_MISUSE: (
+        "A kernel frees what no `malloc` or `new` has returned, frees a block twice, or leaves blocks behind (a note).",
+        "Free each block once, by the pointer that `malloc` or `new` returned.",
+    ),
     Verdict.READ_ONLY: (
         "A kernel stores to memory that must not change. `workbench verify` calls this `input_changed`.",
         "Store to an output instead.",

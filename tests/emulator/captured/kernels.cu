@@ -17,3 +17,8 @@ extern "C" __global__ void count(int* x) { atomicAdd_system(x, 1); }
 extern "C" __global__ void fill(float* x, int n) {
     if (threadIdx.x < n) x[threadIdx.x] = 1;
 }
+
+extern "C" __global__ void sample(float* y, cudaTextureObject_t image) {
+    int i = threadIdx.x;
+    y[63 - i] = tex2D<float>(image, i % 8 + 0.5f, i / 8 + 0.5f);
+}

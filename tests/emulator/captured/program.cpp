@@ -13,6 +13,7 @@ static void scale() {}
 static void reverse() {}
 static void count() {}
 static void fill() {}
+static void sample() {}
 static float factor;
 
 const int kCount = 64;
@@ -43,6 +44,8 @@ int main(int, char** words) {
                          nullptr, nullptr, nullptr, nullptr);
   __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&fill), nullptr, "fill", -1, nullptr, nullptr,
                          nullptr, nullptr, nullptr);
+  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&sample), nullptr, "sample", -1, nullptr,
+                         nullptr, nullptr, nullptr, nullptr);
   __cudaRegisterVar(handle, &factor, nullptr, "factor", 0, sizeof factor, 1, 0);
   __cudaRegisterFatBinaryEnd(handle);
 
@@ -203,9 +206,25 @@ int main(int, char** words) {
     cudaGraphInstantiate(&executable, graph, 0);
     cudaGraphLaunch(executable, stream);
     check(values, 1);
+  } else if (wanted == "mipmap") {
+    cudaMallocMipmappedArray(&device, nullptr, {8, 8, 0}, 2, 0);
   } else if (wanted == "texture") {
+    const ChannelFormat format{32, 0, 0, 0, 2};
+    for (int i = 0; i < kCount; i++) host[i] = static_cast<float>(i);
+    Resource resource{};
+    TextureDescription description{};
     unsigned long long texture;
-    cudaCreateTextureObject(&texture, nullptr, nullptr, nullptr);
+    cudaMallocArray(&resource.array, &format, 8, 8, 0);
+    cudaMemcpy2DToArray(resource.array, 0, 0, host, 32, 32, 8, kToDevice);
+    if (cudaCreateTextureObject(&texture, &resource, &description, nullptr) != 0) return 8;
+    void* arguments[] = {&device, &texture};
+    cudaLaunchKernel(reinterpret_cast<const void*>(&sample), {1, 1, 1}, {kCount, 1, 1}, arguments, 0,
+                     nullptr);
+    cudaMemcpy(host, device, kBytes, kToHost);
+    for (int i = 0; i < kCount; i++)
+      if (host[i] != static_cast<float>(kCount - 1 - i)) return 7;
+    cudaDestroyTextureObject(texture);
+    cudaFreeArray(resource.array);
   } else if (wanted == "repeated") {
     cudaMemset(device, 0, kBytes);
     for (int i = 0; i < 100; i++) launch(scale, device);

@@ -10,6 +10,22 @@ struct FatBinary {
   const void* data;
   const void* const* linked;
 };
+struct ChannelFormat {
+  int x, y, z, w, kind;
+};
+struct Extent {
+  size_t width, height, depth;
+};
+struct Resource {
+  int type;
+  void* array;
+  int others[30];
+};
+struct TextureDescription {
+  int mode[3], filter, read_mode, srgb;
+  float border[4];
+  int is_normalized, others[7];
+};
 enum Direction { kToDevice = 1, kToHost = 2, kWithin = 3 };
 
 extern "C" {
@@ -44,5 +60,10 @@ int cudaGraphLaunch(void*, void*);
 int cudaEventCreate(void**);
 int cudaEventRecord(void*, void*);
 int cudaEventSynchronize(void*);
-int cudaCreateTextureObject(unsigned long long*, const void*, const void*, const void*);
+int cudaMallocMipmappedArray(void**, const ChannelFormat*, Extent, unsigned, unsigned);
+int cudaMallocArray(void**, const ChannelFormat*, size_t, size_t, unsigned);
+int cudaFreeArray(void*);
+int cudaMemcpy2DToArray(void*, size_t, size_t, const void*, size_t, size_t, size_t, int);
+int cudaCreateTextureObject(unsigned long long*, const Resource*, const TextureDescription*, const void*);
+int cudaDestroyTextureObject(unsigned long long);
 }

@@ -32,7 +32,7 @@ from .device import TOTAL_MEMORY, attributes
 
 __all__ = ["HostEvent", "Launched", "Options", "Server"]
 
-_SPACES = {0: "device", 1: "managed", 2: "pinned"}
+_SPACES = {0: "device", 1: "managed", 2: "pinned", 5: "texture"}
 _PAGE = 4096
 _MOST_ROWS = 4096
 _CHANGES = b"changes memory"

@@ -116,6 +116,9 @@ const std::vector<std::string>& fault_names() {
                                                  "tensor_group",
                                                  "tensor_pair",
                                                  "tensor_descriptor",
+                                                 "heap_access",
+                                                 "heap_free",
+                                                 "heap_leak",
                                                  "index_overflow",
                                                  "race_optimised_away",
                                                  "barrier_optimised_away"};

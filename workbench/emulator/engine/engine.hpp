@@ -144,6 +144,7 @@ struct Allocation {
   uint8_t* data;
   uint8_t* initialised;  // one byte for each byte, 1 when written, else 0; null: all of it is initialised
   bool writable;
+  bool is_heap = false;   // of malloc in kernels; see heap.hpp
   uint64_t identity = 0;  // of the same memory at another address in launches of a series; 0: it stays there
 };
 
@@ -347,7 +348,11 @@ enum class FaultKind : int32_t {
   tensor_group,          // info: the cta_group; other_pc: where another one was used
   tensor_pair,           // info: PairProblem
   tensor_descriptor,     // address: the descriptor; info: TensorDescriptorProblem; detail: the value
-  index_overflow,        // an address comes from 32-bit arithmetic (other_pc) whose result did not fit
+  heap_access,  // address; outside of blocks, or of one that was freed (detail -1; other_pc: where); else
+                // detail: bytes behind its begin << 32 | its size, other_pc: the malloc
+  heap_free,    // address: of what is freed; info: FreeOfHeap; other_pc: of the block
+  heap_leak,  // pc: of a malloc; info: blocks that nobody has freed when the launch ends, detail: their bytes
+  index_overflow,  // an address comes from 32-bit arithmetic (other_pc) whose result did not fit
   // Of the source only, which Python asks for by a program that is not optimised:
   race_optimised_away,
   barrier_optimised_away,
@@ -377,7 +382,8 @@ enum DescriptorProblem : int64_t {
   kWrongRank = 3,    // detail: the map's
   kWideSwizzle = 4,  // the box is wider than the swizzle; detail: bytes of it
   kWrongMode =
-      6,         // a tiled map for an im2col copy, or the other way round; detail: whether the map is im2col
+      6,  // a tiled map for an im2col copy, or the other way round; detail: whether the map is im2col
+  kUnknownObject = 7,  // the value is no texture object's or (detail 1) no surface object's
   kOffAtom = 5,  // a matrix (address) begins in the middle of a swizzle atom; detail: bytes of the swizzle
 };
 enum TileProblem : int64_t {  // detail of a bad operand, less the dimension; address: bytes of an element
@@ -454,6 +460,13 @@ enum RaceForm : int64_t {  // bits
   kOtherWrites = 2,        // the other access wrote
   kSameInstruction = 4,    // two lanes of one instruction
   kAsynchronous = 8,       // the other is a copy that TMA carried out
+};
+
+enum class FreeOfHeap : int64_t {
+  none,
+  foreign,  // no block of the heap
+  inside,   // not at its begin
+  twice,
 };
 
 enum class WaitReason : int32_t {

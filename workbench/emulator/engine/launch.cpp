@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "counters.hpp"
+#include "heap.hpp"
 #include "launches.hpp"
 #include "mbarrier.hpp"
 #include "memory.hpp"
@@ -671,6 +672,7 @@ std::unique_ptr<Job> make_job(const Work& work, const std::shared_ptr<LaunchSeri
   machine.prepared = prepared(*work.program);
   machine.code = machine.prepared->instructions.data();
   machine.series = series;
+  start_heap(machine);
   start_counters(machine);
   start_trace(machine);
   work.result->counts.assign(work.program->rows.size(), 0);
@@ -717,6 +719,7 @@ void run_launches(const std::vector<Work>& works, std::shared_ptr<Series>& given
     lock.lock();
   }
   for (std::thread& thread : others) thread.join();
+  for (const std::unique_ptr<Job>& job : jobs) end_heap(job->machine);
   for (size_t k = first; k < series->launches.size(); ++k) series->launches[k].machine = nullptr;
 }
 

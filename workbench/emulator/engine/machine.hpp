@@ -140,6 +140,8 @@ void add_remote_operations(Table&);
 void add_control_operations(Table&);
 void add_warpgroup_operations(Table&);
 void add_print_operations(Table&);
+void add_texture_operations(Table&);
+void add_heap_operations(Table&);
 
 struct Instruction {
   Function function;
@@ -466,8 +468,9 @@ struct Machine {
   const Instruction* code = nullptr;
   uint32_t threads_per_block = 0, warps_per_block = 0, cluster_size = 1;
   std::shared_ptr<LaunchSeries> series;
-  uint32_t number = 0;    // of the launch in its series
-  bool together = false;  // with others at the same time
+  uint32_t number = 0;       // of the launch in its series
+  bool together = false;     // with others at the same time
+  uint64_t heap_blocks = 0;  // when it began
   bool check_initialised = true, check_in_flight = true, check_exited = true;
   std::shared_ptr<MachineRaces> races;
   std::shared_ptr<MachineCounters> counters;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "heap.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
 #include "undefined.hpp"
@@ -138,7 +139,8 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
   if (!allocation || address[first] - allocation->address >= allocation->bytes)
     warp.last_allocation = allocation = find_allocation(*machine.launch, address[first]);
 
-  if (allocation && allocation->bytes >= bytes && (allocation->writable || access == Access::read)) {
+  if (allocation && !allocation->is_heap && allocation->bytes >= bytes &&
+      (allocation->writable || access == Access::read)) {
     uint64_t offset[kLanes];
     for (int l = 0; l < kLanes; ++l) offset[l] = address[l] - allocation->address;
     // allocations are aligned, so an aligned offset is an aligned address
@@ -164,6 +166,7 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     const Allocation* own = find_allocation(*machine.launch, address[l]);
     if (!own || own->bytes - (address[l] - own->address) < bytes)
       return warp.finding(FaultKind::out_of_bounds, l, address[l], Space::global, bytes);
+    if (own->is_heap && !heap_access(warp, *own, address[l], bytes, l, false)) return;
     if (!aligned(warp, l, address[l], bytes, Space::global)) return;
     if (!own->writable && access != Access::read)
       return warp.finding(FaultKind::read_only, l, address[l], Space::global, bytes);
@@ -184,6 +187,7 @@ uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, 
   const Allocation* own = find_allocation(*warp.machine->launch, address);
   if (!own || own->bytes - (address - own->address) < bytes)
     warp.fault(FaultKind::out_of_bounds, lane, address, Space::global, static_cast<int64_t>(bytes));
+  if (own->is_heap) heap_access(warp, *own, address, bytes, lane, true);
   const uint64_t offset = address - own->address;
   if (access != Access::read && !own->writable)
     warp.fault(FaultKind::read_only, lane, address, Space::global, static_cast<int64_t>(bytes));

@@ -75,6 +75,8 @@ const std::vector<Operation>& operation_table() {
     add_control_operations(table);
     add_warpgroup_operations(table);
     add_print_operations(table);
+    add_texture_operations(table);
+    add_heap_operations(table);
     return table.operations();
   }();
   return operations;

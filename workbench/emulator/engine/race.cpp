@@ -1073,6 +1073,10 @@ void find_granules(const Program& program, Code& code) {
         name.find(".global.shared") != std::string::npos && name.find("tensor") != std::string::npos;
     code.stores_in_bulk |= name.find(".bulk_group") != std::string::npos;
     const auto ordered = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
+    if (ordered("sust"))  // of one byte, or of two
+      code.global_granule = std::min(code.global_granule, name.find(".b8") != std::string::npos    ? 1u
+                                                          : name.find(".b16") != std::string::npos ? 2u
+                                                                                                   : 4u);
     if (ordered("ld") || ordered("st") || ordered("atom") || ordered("red") || ordered("fence"))
       code.has_narrow_scopes |= reach_of(row.flags) != kDeviceReach;
     code.observes |= (row.flags & kObserves) != 0;

@@ -41,7 +41,7 @@ class Evidence:
     def access(self) -> str:
         """What the instruction does to memory: reads, writes, updates."""
         opcode = self.instruction.opcode if self.instruction else ""
-        if opcode.startswith(("st", "mbarrier.init")):
+        if opcode.startswith(("st", "sust", "mbarrier.init")):
             return "writes"
         if opcode.startswith(("atom", "red", "mbarrier")):
             return "updates"

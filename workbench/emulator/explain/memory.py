@@ -18,6 +18,15 @@ _USES = (  # what makes an undefined value matter, in the order of the engine's 
 )
 
 
+def _signed(number: int) -> int:
+    """A coordinate of 20 bits."""
+    return number - (number >> 19 << 20)
+
+
+def _at(where: str) -> str:
+    return where if where.startswith("in ") else f"at {where}"
+
+
 class MemoryHazards(Evidence):
     """Sentences about accesses to memory: bounds, alignment, what was never written, what is under way."""
 
@@ -32,6 +41,13 @@ class MemoryHazards(Evidence):
             return (
                 f"{self.access} local memory of another thread, by a pointer that it has got from there",
                 "hand over the value, or keep it in shared memory",
+            )
+        if self.seen.space == "global" and self.seen.detail:
+            x, y, z = (self.seen.detail >> shift & 0xFFFFF for shift in (40, 20, 0))
+            return (
+                f"{self.access} {self.seen.info} bytes at byte {_signed(x)}, row {_signed(y)}, layer {_signed(z)}, "
+                "which is outside the surface",
+                "compare the place with the surface's extents, or give the access a mode: cudaBoundaryModeZero",
             )
         element, more = self.element()
         bytes_ = f"{self.seen.info} bytes" if self.seen.info > 0 else "memory"
@@ -66,6 +82,36 @@ class MemoryHazards(Evidence):
             advice += ", with a barrier before the read; wait for the asynchronous copy if one fills it"
         reads = f"{use} a value that {line} reads from" if use and line else "reads"
         return f"{reads} {element}, where nothing has been written", advice
+
+    def explain_heap_access(self) -> tuple[str, str]:
+        seen, where = self.seen, through(self.other.location) if self.other else ""
+        if seen.detail < 0:
+            freed = f"that was freed at {where}" if where else "that an earlier launch has freed"
+            return f"{self.access} {seen.info} bytes of a block of the heap {freed}", "free it after its last use"
+        size, offset = seen.detail & 0xFFFFFFFF, seen.detail >> 32
+        taken = f"that `malloc` gave out at {where}" if where else "of the heap"
+        if not size and not where:
+            return f"{self.access} {seen.info} bytes of the heap in front of all blocks", "use what malloc returns"
+        return (
+            f"{self.access} {seen.info} bytes from byte {offset} on of a block of {size} bytes {taken}",
+            "compare the index with the size of the block before the access",
+        )
+
+    def explain_heap_free(self) -> tuple[str, str]:
+        where = through(self.other.location) if self.other else "in an earlier launch"
+        if self.seen.info == 3:
+            return f"frees a block of the heap that was freed {_at(where)}", "free it once"
+        if self.seen.info == 2:
+            return f"frees an address inside a block that was taken {_at(where)}", "pass what malloc or new returned"
+        element = self.global_element(self.seen.address)[0]
+        return f"frees {element}, which no malloc or new of a kernel has returned", "memory of cudaMalloc: cudaFree"
+
+    def explain_heap_leak(self) -> tuple[str, str]:
+        blocks = f"{self.seen.info} blocks" if self.seen.info > 1 else "1 block"
+        return (
+            f"{blocks} of {self.seen.detail} bytes together, taken from the heap, are not freed when the launch ends",
+            "free or delete them, unless a later launch does",
+        )
 
     def explain_index_overflow(self) -> tuple[str, str]:
         made = f"`{shortened(self.other.opcode)}` at {through(self.other.location)}" if self.other else "arithmetic"

@@ -105,6 +105,12 @@ class TensorCores(Evidence):
                 f"`{opcode}` is given {'an' if seen.detail else 'a'} {given} tensor map",
                 f"encode the map as {wanted}, or use the {given} form of the instruction",
             )
+        if seen.info == 7:
+            kind = "surface" if seen.detail else "texture"
+            return (
+                f"`{opcode}` is given {seen.address:#x}, which is no {kind} object",
+                f"pass what cudaCreate{kind.title()}Object has made, and destroy it after the launch",
+            )
         return (
             f"`{opcode}` has a matrix descriptor with a base offset ({seen.address:#x})",
             "align tiles to the atom of their swizzle, so that they need none",

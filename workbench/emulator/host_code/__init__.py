@@ -245,9 +245,10 @@ class HostCode:
                 yield token.start, token.end, self._with_macros(include, headers)
             elif include.name in self.standard:
                 yield token.start, token.end, ""  # what is used of it is in the implicit header
-            elif not self._is_known(include, file) and not include.quoted:
+            elif not self._is_known(include, file):
                 if "." in include.name or "/" in include.name:  # else one of the C++ library
-                    absent[f"<{include.name}>"] = f"{Path(file.name).name}:{token.line}"
+                    shown = f'"{include.name}"' if include.quoted else f"<{include.name}>"
+                    absent[shown] = f"{Path(file.name).name}:{token.line}"
                 yield token.start, token.end, ""
 
     def _of_std(self) -> set[str]:

@@ -16,6 +16,8 @@ from .tokens import SourceError, Token
 __all__ = ["SourceFile", "SourceFiles"]
 
 _LONGEST_ARGUMENTS = 200  # tokens of a template's
+_MOST_FOLDERS = 8  # above a file, where headers of its project are looked for
+_OF_ROOTS = (".git", ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt", "pyproject.toml", "setup.py")
 _OPENING, _CLOSING = ("(", "<", "["), (")", ">", "]")
 
 
@@ -41,6 +43,7 @@ class SourceFiles:
 
     def __init__(self, text: str, name: str, folders: Sequence[str]) -> None:
         self._folders = [Path(folder) for folder in folders]
+        self._above = _folders_above(Path(name))
         self._by_path: dict[Path, SourceFile | None] = {}
         self.main = SourceFile(name, text, preprocessed(text))
         self.macros: dict[str, Macro] = {}
@@ -132,7 +135,7 @@ class SourceFiles:
     def _find(self, include: Include, folder: Path) -> Path | None:
         if is_device_library(include.name):
             return None
-        for place in (*([folder] if include.quoted else []), *self._folders):
+        for place in (*([folder] if include.quoted else []), *self._folders, *(self._above if include.quoted else [])):
             path = place / include.name
             if path.is_file():
                 return path.resolve()
@@ -145,6 +148,16 @@ class SourceFiles:
         self._by_path = {path: known if known is not file else None for path, known in self._by_path.items()}
         for other in self.all:
             other.headers = {place: header for place, header in other.headers.items() if header is not file}
+
+
+def _folders_above(file: Path) -> list[Path]:
+    """Where a build would look for a project's headers: the folders above a file as far as its root, and `include`."""
+    if not file.is_file():
+        return []
+    above = list(file.resolve().parents)[:_MOST_FOLDERS]
+    roots = [count for count, folder in enumerate(above, 1) if any((folder / name).exists() for name in _OF_ROOTS)]
+    found = [place for folder in above[: roots[0] if roots else 1] for place in (folder, folder / "include")]
+    return [place for place in found if place.is_dir()]
 
 
 def _merge(macros: dict[str, Macro], more: Mapping[str, Macro]) -> None:

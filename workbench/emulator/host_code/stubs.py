@@ -203,6 +203,17 @@ _FOR_DEVICES_TOO = frozenset(  # of cutlass/util, whose other headers are for th
 _DEVICE_LIBRARIES = ("cutlass/", "cute/", "cub/", "thrust/", "cuda/", "nv/", "cooperative_groups/", "crt/")
 
 
+_ALLOCA = {"alloca", "_alloca", "__builtin_alloca"}
+"""Names by which nvcc knows what NVRTC does not."""
+
+_OF_ALLOCA = """\
+__device__ __forceinline__ void* alloca(decltype(sizeof 0) bytes) {
+    void* found;
+    asm volatile("{ .reg .b64 at; alloca.u64 at, %1, 16; cvta.local.u64 %0, at; }" : "=l"(found) : "l"(bytes));
+    return found;
+}"""
+
+
 def implicit_header(words: Collection[str]) -> tuple[str, str]:
     """Name and text of what nvcc gives for free, as far as a source uses these words: constants, types, std."""
     used = set(words)
@@ -217,6 +228,9 @@ def implicit_header(words: Collection[str]) -> tuple[str, str]:
         f"__device__ __forceinline__ void {name}() {{ {_FUNCTIONS[name]}; }}"
         for name in sorted(used & _FUNCTIONS.keys())
     ]
+    if used & _ALLOCA:
+        lines.append(_OF_ALLOCA)
+        lines += [f"#define {name} alloca" for name in sorted(_ALLOCA - {"alloca"})]
     return PRELUDE, "\n".join(lines) + "\n"
 
 

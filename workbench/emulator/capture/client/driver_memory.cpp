@@ -3,6 +3,7 @@
 
 #include "copies.hpp"
 #include "runtime.hpp"
+#include "textures.hpp"
 
 using namespace workbench::capture;
 
@@ -18,7 +19,11 @@ struct Side {
   void* array;
   size_t pitch;
   uint64_t start() const { return type == kHost ? address_of(host) : device; }
-  Box rows(size_t width, size_t height) const { return {start() + x + y * pitch, pitch, width, height}; }
+  Box rows(size_t width, size_t height) const {
+    PitchedPointer of_array;
+    if (type != kArray || !rows_of(array, &of_array)) return {start() + x + y * pitch, pitch, width, height};
+    return {address_of(of_array.pointer) + x + y * of_array.pitch, of_array.pitch, width, height};
+  }
 };
 struct Copy2D {
   Side from, to;
@@ -32,6 +37,8 @@ struct Side3D {
   void *array, *reserved;
   size_t pitch, height;
   PitchedPointer pitched() const {
+    PitchedPointer of_array;
+    if (type == kArray && rows_of(array, &of_array)) return of_array;
     return {type == kHost ? host : reinterpret_cast<void*>(device), pitch, pitch, height};
   }
 };
@@ -48,7 +55,6 @@ Error copy_run(uint64_t to, uint64_t from, size_t bytes, Direction direction, co
 }
 
 Error copy_2d(const Copy2D& wanted, const void* stream, bool waits) {
-  if (wanted.from.type == kArray || wanted.to.type == kArray) return refuse("cuMemcpy2D with an array");
   Stream* where = stream_of(stream);
   if (where == nullptr) return kInvalidHandle;
   return copy(*where,
@@ -57,7 +63,6 @@ Error copy_2d(const Copy2D& wanted, const void* stream, bool waits) {
 }
 
 Error as_runtime(const Copy3D& wanted, Memcpy3D* found) {
-  if (wanted.from.type == kArray || wanted.to.type == kArray) return refuse("cuMemcpy3D with an array");
   const Side3D &from = wanted.from, &to = wanted.to;
   *found = {nullptr,
             {from.x, from.y, from.z},

@@ -5,6 +5,7 @@
 
 #include "copies.hpp"
 #include "runtime.hpp"
+#include "textures.hpp"
 
 using namespace workbench::capture;
 
@@ -47,7 +48,9 @@ Error kernel_work(const KernelNodeParameters& wanted, Work* work) {
   return kSuccess;
 }
 
-Work copy_work(const Memcpy3D& wanted) {
+Work copy_work(const Memcpy3D& given) {
+  Memcpy3D wanted;
+  if (!without_arrays(given, &wanted)) wanted.extent = {};
   return in_stream([wanted](Stream& stream) {
     for (size_t z = 0; z < wanted.extent.depth; z++)
       copy(stream, {wanted.slice(wanted.to, wanted.to_position, z),
@@ -115,8 +118,6 @@ CUDA_API Error cudaGraphAddKernelNode(void** node, void* graph, void* const* aft
 }
 CUDA_API Error cudaGraphAddMemcpyNode(void** node, void* graph, void* const* after, size_t count,
                                       const Memcpy3D* wanted) {
-  if (wanted->from_array != nullptr || wanted->to_array != nullptr)
-    return refuse("cudaGraphAddMemcpyNode with an array");
   return add_node(node, graph, after, count, NodeType::copy, copy_work(*wanted));
 }
 CUDA_API Error cudaGraphAddMemcpyNode1D(void** node, void* graph, void* const* after, size_t count, void* to,

@@ -12,7 +12,7 @@
 
 namespace workbench::capture {
 
-enum class Space : uint64_t { device, managed, pinned, registered, variable };
+enum class Space : uint64_t { device, managed, pinned, registered, variable, header };
 
 struct Allocation {
   uint64_t address, bytes;

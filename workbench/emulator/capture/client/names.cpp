@@ -100,9 +100,10 @@ same cuStreamGetDevice, cudaStreamGetDevice, cuStreamGetFlags, cudaStreamGetFlag
 same cuStreamGetPriority, cudaStreamGetPriority, cuStreamIsCapturing, cudaStreamIsCapturing
 same cuStreamQuery, cudaStreamQuery, cuStreamSetAttribute, cudaStreamSetAttribute
 same cuStreamSynchronize, cudaStreamSynchronize, cuStreamWaitEvent, cudaStreamWaitEvent
+same cuArrayDestroy, cudaFreeArray, cuSurfObjectDestroy, cudaDestroySurfaceObject
+same cuTexObjectDestroy, cudaDestroyTextureObject
 same cuThreadExchangeStreamCaptureMode, cudaThreadExchangeStreamCaptureMode
 
-refused cu, Array3DCreate_v2, Array3DGetDescriptor_v2, ArrayCreate_v2, ArrayDestroy, ArrayGetDescriptor_v2
 refused cu, ArrayGetMemoryRequirements, ArrayGetPlane, ArrayGetSparseProperties, CheckpointProcessCheckpoint
 refused cu, CheckpointProcessGetRestoreThreadId, CheckpointProcessGetState, CheckpointProcessLock
 refused cu, CheckpointProcessRestore, CheckpointProcessUnlock, CoredumpGetAttribute, CoredumpGetAttributeGlobal
@@ -110,20 +111,20 @@ refused cu, CoredumpSetAttribute, CoredumpSetAttributeGlobal, DestroyExternalMem
 refused cu, DevResourceGenerateDesc, DevSmResourceSplitByCount, ExternalMemoryGetMappedBuffer
 refused cu, ExternalMemoryGetMappedMipmappedArray, FlushGPUDirectRDMAWrites, FuncGetModule, FuncSetBlockShape
 refused cu, FuncSetSharedSize, GreenCtxCreate, GreenCtxDestroy, GreenCtxGetDevResource, GreenCtxGetId
-refused cu, GreenCtxRecordEvent, GreenCtxStreamCreate, GreenCtxWaitEvent, ImportExternalMemory, ImportExternalSemaphore
-refused cu, IpcCloseMemHandle, IpcGetEventHandle, IpcGetMemHandle, IpcOpenEventHandle, IpcOpenMemHandle_v2
-refused cu, KernelGetLibrary, Launch, LaunchCooperativeKernelMultiDevice, LaunchGrid, LaunchGridAsync
-refused cu, LibraryEnumerateKernels, LibraryGetKernelCount, LibraryGetUnifiedFunction, LogsCurrent, LogsDumpToFile
-refused cu, LogsDumpToMemory, LogsRegisterCallback, LogsUnregisterCallback, MipmappedArrayCreate, MipmappedArrayDestroy
-refused cu, MipmappedArrayGetLevel, MipmappedArrayGetMemoryRequirements, MipmappedArrayGetSparseProperties
-refused cu, ModuleEnumerateFunctions, ModuleGetFunctionCount, ModuleGetSurfRef, ModuleGetTexRef, MulticastAddDevice
-refused cu, MulticastBindAddr, MulticastBindMem, MulticastCreate, MulticastGetGranularity, MulticastUnbind
-refused cu, OccupancyMaxActiveClusters, OccupancyMaxPotentialClusterSize, ParamSetSize, ParamSetTexRef, ParamSetf
-refused cu, ParamSeti, ParamSetv, SignalExternalSemaphoresAsync, SurfObjectCreate, SurfObjectDestroy
+refused cu, GreenCtxRecordEvent, GreenCtxStreamCreate, GreenCtxWaitEvent, ImportExternalMemory
+refused cu, ImportExternalSemaphore, IpcCloseMemHandle, IpcGetEventHandle, IpcGetMemHandle, IpcOpenEventHandle
+refused cu, IpcOpenMemHandle_v2, KernelGetLibrary, Launch, LaunchCooperativeKernelMultiDevice, LaunchGrid
+refused cu, LaunchGridAsync, LibraryEnumerateKernels, LibraryGetKernelCount, LibraryGetUnifiedFunction, LogsCurrent
+refused cu, LogsDumpToFile, LogsDumpToMemory, LogsRegisterCallback, LogsUnregisterCallback, MipmappedArrayCreate
+refused cu, MipmappedArrayDestroy, MipmappedArrayGetLevel, MipmappedArrayGetMemoryRequirements
+refused cu, MipmappedArrayGetSparseProperties, ModuleEnumerateFunctions, ModuleGetFunctionCount, ModuleGetSurfRef
+refused cu, ModuleGetTexRef, MulticastAddDevice, MulticastBindAddr, MulticastBindMem, MulticastCreate
+refused cu, MulticastGetGranularity, MulticastUnbind, OccupancyMaxActiveClusters, OccupancyMaxPotentialClusterSize
+refused cu, ParamSetSize, ParamSetTexRef, ParamSetf, ParamSeti, ParamSetv, SignalExternalSemaphoresAsync
 refused cu, SurfObjectGetResourceDesc, SurfRefGetArray, SurfRefSetArray, TensorMapEncodeIm2col
-refused cu, TensorMapEncodeIm2colWide, TensorMapEncodeTiled, TensorMapReplaceAddress, TexObjectCreate, TexObjectDestroy
-refused cu, TexObjectGetResourceDesc, TexObjectGetResourceViewDesc, TexObjectGetTextureDesc, UserObjectCreate
-refused cu, UserObjectRelease, UserObjectRetain, WaitExternalSemaphoresAsync
+refused cu, TensorMapEncodeIm2colWide, TensorMapEncodeTiled, TensorMapReplaceAddress, TexObjectGetResourceDesc
+refused cu, TexObjectGetResourceViewDesc, TexObjectGetTextureDesc, UserObjectCreate, UserObjectRelease
+refused cu, UserObjectRetain, WaitExternalSemaphoresAsync
 refused cuCtx, DisablePeerAccess, EnablePeerAccess, FromGreenCtx, GetDevResource, GetExecAffinity, RecordEvent
 refused cuCtx, WaitEvent
 refused cuDevice, GetDevResource, GetExecAffinitySupport, GetGraphMemAttribute, GetHostAtomicCapabilities, GetLuid
@@ -163,20 +164,18 @@ refused cuTexRef, GetFormat, GetMaxAnisotropy, GetMipmapFilterMode, GetMipmapLev
 refused cuTexRef, GetMipmappedArray, SetAddress2D_v2, SetAddress2D_v3, SetAddressMode, SetAddress_v2, SetArray
 refused cuTexRef, SetBorderColor, SetFilterMode, SetFlags, SetFormat, SetMaxAnisotropy, SetMipmapFilterMode
 refused cuTexRef, SetMipmapLevelBias, SetMipmapLevelClamp, SetMipmappedArray
-refused cuda, ArrayGetInfo, ArrayGetMemoryRequirements, ArrayGetPlane, ArrayGetSparseProperties, CreateChannelDesc
-refused cuda, CreateSurfaceObject, CreateTextureObject, DestroyExternalMemory, DestroyExternalSemaphore
-refused cuda, DestroySurfaceObject, DestroyTextureObject, EventCreateFromEGLSync, ExternalMemoryGetMappedBuffer
-refused cuda, ExternalMemoryGetMappedMipmappedArray, FreeArray, FreeMipmappedArray, FuncGetParamInfo, GetChannelDesc
-refused cuda, GetDriverEntryPoint, GetDriverEntryPointByVersion, GetExportTable, GetMipmappedArrayLevel
-refused cuda, GetSurfaceObjectResourceDesc, GetTextureObjectResourceDesc, GetTextureObjectResourceViewDesc
-refused cuda, GetTextureObjectTextureDesc, ImportExternalMemory, ImportExternalSemaphore, IpcCloseMemHandle
-refused cuda, IpcGetEventHandle, IpcGetMemHandle, IpcOpenEventHandle, IpcOpenMemHandle, KernelSetAttributeForDevice
-refused cuda, LogsCurrent, LogsDumpToFile, LogsDumpToMemory, LogsRegisterCallback, LogsUnregisterCallback
-refused cuda, Malloc3DArray, MallocArray, MallocMipmappedArray, MipmappedArrayGetMemoryRequirements
-refused cuda, MipmappedArrayGetSparseProperties, OccupancyMaxActiveClusters, OccupancyMaxPotentialClusterSize
-refused cuda, SignalExternalSemaphoresAsync, StreamBeginCaptureToGraph, StreamGetCaptureInfo
-refused cuda, StreamUpdateCaptureDependencies, UserObjectCreate, UserObjectRelease, UserObjectRetain, VDPAUGetDevice
-refused cuda, VDPAUSetVDPAUDevice, WaitExternalSemaphoresAsync
+refused cuda, ArrayGetMemoryRequirements, ArrayGetPlane, ArrayGetSparseProperties, DestroyExternalMemory
+refused cuda, DestroyExternalSemaphore, EventCreateFromEGLSync, ExternalMemoryGetMappedBuffer
+refused cuda, ExternalMemoryGetMappedMipmappedArray, FreeMipmappedArray, FuncGetParamInfo, GetDriverEntryPoint
+refused cuda, GetDriverEntryPointByVersion, GetExportTable, GetMipmappedArrayLevel, GetSurfaceObjectResourceDesc
+refused cuda, GetTextureObjectResourceDesc, GetTextureObjectResourceViewDesc, GetTextureObjectTextureDesc
+refused cuda, ImportExternalMemory, ImportExternalSemaphore, IpcCloseMemHandle, IpcGetEventHandle, IpcGetMemHandle
+refused cuda, IpcOpenEventHandle, IpcOpenMemHandle, KernelSetAttributeForDevice, LogsCurrent, LogsDumpToFile
+refused cuda, LogsDumpToMemory, LogsRegisterCallback, LogsUnregisterCallback, MallocMipmappedArray
+refused cuda, MipmappedArrayGetMemoryRequirements, MipmappedArrayGetSparseProperties, OccupancyMaxActiveClusters
+refused cuda, OccupancyMaxPotentialClusterSize, SignalExternalSemaphoresAsync, StreamBeginCaptureToGraph
+refused cuda, StreamGetCaptureInfo, StreamUpdateCaptureDependencies, UserObjectCreate, UserObjectRelease
+refused cuda, UserObjectRetain, VDPAUGetDevice, VDPAUSetVDPAUDevice, WaitExternalSemaphoresAsync
 refused cudaDevice, FlushGPUDirectRDMAWrites, GetGraphMemAttribute, GetHostAtomicCapabilities, GetNvSciSyncAttributes
 refused cudaDevice, GetP2PAtomicCapabilities, GetTexture1DLinearMaxWidth, GraphMemTrim, RegisterAsyncNotification
 refused cudaDevice, SetGraphMemAttribute, UnregisterAsyncNotification
@@ -209,7 +208,5 @@ refused cudaLibrary, LoadFromFile, Unload
 refused cudaMem, DiscardAndPrefetchBatchAsync, DiscardBatchAsync, GetDefaultMemPool, GetMemPool, PoolExportPointer
 refused cudaMem, PoolExportToShareableHandle, PoolGetAccess, PoolImportFromShareableHandle, PoolImportPointer
 refused cudaMem, PrefetchBatchAsync, RangeGetAttribute, RangeGetAttributes, SetMemPool, cpy2DArrayToArray
-refused cudaMem, cpy2DFromArray, cpy2DFromArrayAsync, cpy2DToArray, cpy2DToArrayAsync, cpy3DBatchAsync, cpy3DPeer
-refused cudaMem, cpy3DPeerAsync, cpyArrayToArray, cpyBatchAsync, cpyFromArray, cpyFromArrayAsync, cpyToArray
-refused cudaMem, cpyToArrayAsync, set3DAsync
+refused cudaMem, cpy3DBatchAsync, cpy3DPeer, cpy3DPeerAsync, cpyArrayToArray, cpyBatchAsync, set3DAsync
 )");

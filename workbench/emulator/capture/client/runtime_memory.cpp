@@ -9,6 +9,7 @@
 #include "connection.hpp"
 #include "copies.hpp"
 #include "runtime.hpp"
+#include "textures.hpp"
 
 using namespace workbench::capture;
 
@@ -61,8 +62,9 @@ Error fill_box(const Box& to, int value, const void* stream, const char* functio
                                : fill(*where, to, static_cast<uint32_t>(value) & 0xFF, 1, function));
 }
 
-Error copy_3d(const Memcpy3D& wanted, const void* stream, bool waits) {
-  if (wanted.from_array != nullptr || wanted.to_array != nullptr) return refuse("cudaMemcpy3D with an array");
+Error copy_3d(const Memcpy3D& given, const void* stream, bool waits) {
+  Memcpy3D wanted;
+  if (!without_arrays(given, &wanted)) return done(kInvalidValue);
   for (size_t z = 0; z < wanted.extent.depth; z++)
     if (const Error error = copy_box(wanted.slice(wanted.to, wanted.to_position, z),
                                      wanted.slice(wanted.from, wanted.from_position, z), wanted.kind, stream,
