@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import call_time
+import found
 import launch_races
 import numpy as np
 import peers
@@ -142,3 +144,28 @@ def test_every_race_of_launches_is_found_and_mended_and_the_page_counts_those_th
     made = {"environment": {"commit": "c" * 40, "date": "2026-01-02"}, "device": {"name": "GPU", "driver": "1"}}
     page = launch_races.page(made | {"rows": rows})
     assert "3 of 4 faults are seen on the GPU" in page and "hung" in page and "3 of 20 wrong" in page
+
+
+def test_a_remedy_is_put_at_its_line_and_refused_where_the_words_are_not_there(tmp_path: Path) -> None:
+    case = found.Case("a/b", "0", ".", "k.cu", "", "", "", (("k.cu", 2, "x", "y"), ("k.cu", 2, "", "z;")))
+    (tmp_path / "k.cu").write_text("x;\nx;\n")
+    found.mend(case, tmp_path)
+    assert (tmp_path / "k.cu").read_text() == "x;\ny; z;\n"
+    with pytest.raises(ValueError, match=r"k\.cu:2 has no 'x'"):
+        found.mend(case, tmp_path)
+
+
+def test_a_fault_of_a_public_kernel_is_found_with_its_witness_and_its_remedy_is_tried(tmp_path: Path) -> None:
+    launch = "--grid 1 --block 64 --arg x:i32[64]=arange --arg y:i32[64]"
+    case = found.Case(
+        "a/b", "0", "src", "k.cu", "Read too early.", "a barrier", launch, (("k.cu", 2, "", found.BARRIER),)
+    )
+    source = "__global__ void k(int* x, int* y) { __shared__ int s[64];\ns[threadIdx.x] = x[threadIdx.x];\n"
+    (tmp_path / "a+b/src").mkdir(parents=True)
+    (tmp_path / "a+b/src/k.cu").write_text(source + "y[threadIdx.x] = s[63 - threadIdx.x]; }\n")
+    row = found.row(case, tmp_path)
+    assert "k.cu:2: race:" in row["found"] and row["left"] == []
+    said = found.entry(1, case, row)
+    assert f"`y[{row['witness']['index']}]` becomes" in said and "Remedy: a barrier. With it" in said
+    with pytest.raises(ValueError, match="leaves"):
+        found.entry(1, case, {**row, "left": [row["found"]]})
