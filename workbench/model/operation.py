@@ -281,6 +281,8 @@ def _name(stage: Stage[Any] | str) -> str:
 
 @cache
 def _sources(folder: Path) -> dict[str, str]:
-    """The CUDA sources of an operation by the names of their stages, relative to the folder above."""
-    files = sorted(folder.rglob("*_*.cu"))
-    return {file.stem.partition("_")[2]: file.relative_to(folder.parent).as_posix() for file in files}
+    """The CUDA sources of an operation by the names of their stages, relative to the folder above: `03_smem_tiling.cu`
+    on the way from stage to stage, `split_k.cu` beside it."""
+    files = sorted(folder.rglob("*.cu"))
+    named = {file.stem.partition("_")[2]: file for file in files} | {file.stem: file for file in files}
+    return {name: file.relative_to(folder.parent).as_posix() for name, file in named.items()}

@@ -1,16 +1,15 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N). A and B come as tensor maps
-// of arrays whose rows are multiples of 16 bytes, as in fitted_tiles. bf16 and fp16, sm_90a.
+// of arrays whose rows are multiples of 16 bytes, as in fp32_pipeline. fp32, sm_90a.
 //
-// stage 12, realigned: where rows of A or of B are no multiples of 16 bytes, a first kernel copies the matrix
-// to memory where its rows are such multiples. tiles are those of fitted_tiles.
+// stage 13 of simt, a branch of stage 9, realigned pipeline: where rows of A or of B are no multiples of 16
+// bytes, a first kernel copies the matrix to memory where its rows are such multiples.
 //
-// what it gains: every matrix can use TMA. cp_async takes such rows element by element, and does so again for
-// every tile.
+// what it gains: every matrix can use TMA and warps that only multiply.
 //
 // what limits it: the copy reads the matrix once more and writes it. where the product is small, this takes
 // longer than the product.
 
-#include "09_fitted_tiles.cu"
+#include "fp32_pipeline.cu"
 #include "tile/realign.cuh"
 
 constexpr int COPY_THREADS = 256, COPY_EACH = 8;  // elements of a thread, a warp's width apart
