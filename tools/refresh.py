@@ -85,6 +85,11 @@ def ladder(root: Path) -> Files:
     return {"docs/ladder.md": script("tools/ladder.py").page().encode()}
 
 
+def diffs(root: Path) -> Files:
+    """The lesson of GEMM, from its sources and the report."""
+    return {"docs/gemm-in-seven-diffs.md": script("tools/diffs.py").page().encode()}
+
+
 def verdicts(root: Path) -> Files:
     """Every verdict with a message: faults are planted and verified."""
     return {"docs/verdicts.md": script("tools/verdicts.py").page().encode()}
@@ -167,6 +172,7 @@ PAGES = (
     Generated("api", api),
     Generated("benchmarks", benchmarks),
     Generated("commands", commands),
+    Generated("diffs", diffs),
     Generated("documents", documents),
     Generated("faults", faults),
     Generated("gallery", gallery, ("docs/gallery/*",)),
