@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ContextDecorator, ExitStack
+from contextlib import AbstractContextManager, ContextDecorator, ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..emulator.execution import Series
 from ..emulator.findings import Severity
 from ..emulator.standalone import MOST_FINDINGS
 from ..model.errors import WrongUsage
+from . import inductor
 from .arrays import Placement
 from .compare import Reference, differences, expected_of
 from .host import copies, snapshot
@@ -25,7 +27,7 @@ from .pallas import pallas_emulated
 from .taking_over import taken_over
 from .target import Target, target_of
 from .torch_cuda import cuda_emulated, has_cuda
-from .tuners import restore
+from .tuners import bench_inductors, restore
 from .unwritten import Unwritten
 
 __all__ = ["Emulation", "emulate"]
@@ -83,12 +85,19 @@ class Emulation(ContextDecorator):
             self._stack.enter_context(numpys_empty(follower))
         if cuda or follower is not None:
             emulated = cuda_emulated(self.target, cuda, follower)
-            self._stack.enter_context(when_imported("torch", lambda: self._stack.enter_context(emulated)))
-        pallas = pallas_emulated(self.target)
-        self._stack.enter_context(when_imported(PALLAS, lambda: self._stack.enter_context(pallas)))
+            self._enter_when_imported("torch", emulated)
+        for module, context in (
+            (PALLAS, pallas_emulated(self.target)),
+            (inductor.CONFIGURATION, inductor.inductor_for_triton()),
+            (inductor.HEURISTICS, inductor.bench_instead(partial(bench_inductors, self))),
+        ):
+            self._enter_when_imported(module, context)
         _CONTEXTS.append(self)
         self._stack.callback(_CONTEXTS.remove, self)
         return self
+
+    def _enter_when_imported(self, module: str, context: AbstractContextManager[None]) -> None:
+        self._stack.enter_context(when_imported(module, lambda: self._stack.enter_context(context)))
 
     def __exit__(self, *raised: Any) -> None:
         self._stack.__exit__(*raised)

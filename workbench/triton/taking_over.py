@@ -51,7 +51,7 @@ def taken_over(emulation: Launcher) -> Iterator[None]:
         ) from None
     if os.environ.get("TRITON_INTERPRET", "0") not in ("", "0"):
         raise WrongUsage("TRITON_INTERPRET is set: kernels would run in Triton's interpreter; unset it")
-    original, held = JITFunction.run, vars(triton.runtime.driver)
+    original, compile_, held = JITFunction.run, triton.compile, vars(triton.runtime.driver)
     previous = held.get("_active", held.get("active"))  # before Triton 3.6 the driver itself, made when it is used
 
     def run_function(self: Any, *args: Any, grid: Any, warmup: bool = False, **options: Any) -> Any:
@@ -62,6 +62,10 @@ def taken_over(emulation: Launcher) -> Iterator[None]:
 
     def bench_tuner(self: Any, *args: Any, config: Any, **options: Any) -> list[float]:
         return bench(emulation, self, args, config, options)
+
+    def compile_for_target(src: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
+        own = target is None or target.backend == "cpu"  # as Inductor has it where PyTorch has no GPU
+        return compile_(src, triton.runtime.driver.active.get_current_target() if own else target, options, **more)
 
     def launch(kernel: Any, grid: Any, args: Sequence[Any]) -> None:
         names = map(parameter_name, kernel.src.signature)
@@ -80,6 +84,7 @@ def taken_over(emulation: Launcher) -> Iterator[None]:
             (JITFunction, "run", run_function),
             (Autotuner, "run", run_tuner),
             (Autotuner, "_bench", bench_tuner),
+            (triton, "compile", compile_for_target),
             (CompiledKernel, "__getitem__", of_compiled),
             (CompiledKernel, "run", property(run_compiled)),
             *_descriptors(),

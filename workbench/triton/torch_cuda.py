@@ -43,6 +43,10 @@ def cuda_emulated(target: Target, cuda: bool, follower: Follower | None) -> Iter
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]
+        @classmethod
+        def is_infra_mode(cls) -> bool:
+            return True  # or torch.compile leaves functions as they are
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             args, kwargs = tuple(map(_on_cpu, args)), {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
             if cuda and _is_of_cuda_alone(func):
@@ -88,13 +92,18 @@ def _on_cpu(value: Any) -> Any:
     return "cpu" if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")) else value
 
 
+def _is_compiling() -> bool:
+    """Whether ``torch.compile`` is at work, which compiles for the CPU."""
+    return sys.modules["torch"]._guards.CompileContext.try_get() is not None
+
+
 def _of_tensors(torch: Any) -> list[tuple[Any, str, Any]]:
     """What is changed of tensors. A tensor of the CPU is on the device already."""
     base, here = torch._C.TensorBase, torch.device("cuda", 0)
 
     def device(self: Any) -> Any:
         found = base.device.__get__(self)
-        return here if found.type == "cpu" else found
+        return here if found.type == "cpu" and not _is_compiling() else found
 
     def without_device(function: Any) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -107,8 +116,12 @@ def _of_tensors(torch: Any) -> list[tuple[Any, str, Any]]:
 
     return [
         (torch.Tensor, "device", property(device)),
-        (torch.Tensor, "is_cuda", property(lambda self: base.device.__get__(self).type == "cpu")),
-        (torch.Tensor, "is_cpu", property(lambda _: False)),
+        (
+            torch.Tensor,
+            "is_cuda",
+            property(lambda self: base.device.__get__(self).type == "cpu" and not _is_compiling()),
+        ),
+        (torch.Tensor, "is_cpu", property(lambda _: _is_compiling())),
         (torch.Tensor, "cuda", lambda self, *_, **__: self),
         (torch.Tensor, "get_device", lambda _: 0),
         (torch.Tensor, "pin_memory", lambda self, *_: self),
@@ -156,9 +169,10 @@ def _of_cuda(torch: Any, target: Target) -> list[tuple[Any, str, Any]]:
         *((torch.cuda.nvtx, name, _answering(None)) for name in ("range_push", "range_pop", "mark")),
     ]
     if accelerator := getattr(torch, "accelerator", None):
-        told = {"is_available": True, "device_count": 1, "current_accelerator": here, "current_device_index": 0}
+        told = {"device_count": 1, "current_accelerator": here, "current_device_index": 0}
         told |= {"synchronize": None, "set_device_index": None, "current_stream": _Stream()}
         changes += [(accelerator, name, _answering(value)) for name, value in told.items()]
+        changes += [(accelerator, "is_available", lambda: not _is_compiling())]
     return changes
 
 

@@ -16,7 +16,7 @@ from .host import Array, as_numpy, bytes_at, is_array, snapshot
 from .launching import Launched
 from .unwritten import Unwritten
 
-__all__ = ["Launching", "bench", "benchmarked", "launch_configurations", "restore"]
+__all__ = ["Launching", "bench", "bench_inductors", "benchmarked", "launch_configurations", "restore"]
 
 _POISON = 0xA5
 _NEVER = float("inf")
@@ -79,20 +79,32 @@ def bench(emulation: Launching, tuner: Any, args: Any, config: Any, options: dic
 
     All configurations take the same time, those that do not fit, or are not to be launched, for ever.
     """
-    nargs, count = emulation.benched
-    count = count if nargs is tuner.nargs else 0
-    if count == emulation.most_configurations(_of_library(tuner)):
-        return [_NEVER] * 3
-    before, known = snapshot([*args, *options.values()]), emulation.unwritten.saved()
+    most = emulation.most_configurations(_of_library(tuner))
+    values = [*args, *options.values()]
+    return [_benched(emulation, tuner.nargs, most, values, lambda: _launch(tuner, config, args, options))] * 3
+
+
+def bench_inductors(emulation: Launching, tuner: Any, launcher: Any, args: Any, options: dict[str, Any]) -> float:
+    """``CachingAutotuner.bench`` of Inductor, which is a library, in the same way."""
+    most = emulation.most_configurations(True)
+    return _benched(emulation, tuner, most, [*args], lambda: launcher(*args, **options, stream=0))
+
+
+def _benched(emulation: Launching, key: Any, most: int | None, values: list[Any], launch: Callable[[], Any]) -> float:
+    known_key, count = emulation.benched
+    count = count if key is known_key else 0
+    if count == most:
+        return _NEVER
+    before, known = snapshot(values), emulation.unwritten.saved()
     try:
-        _launch(tuner, config, args, options)
+        launch()
     except not_launched():
-        return [_NEVER] * 3
+        return _NEVER
     finally:
         restore(before)
         emulation.unwritten.restore(known)
-    emulation.benched = (tuner.nargs, count + 1)
-    return [1.0] * 3
+    emulation.benched = (key, count + 1)
+    return 1.0
 
 
 def benchmarked(call: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:
