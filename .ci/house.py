@@ -23,10 +23,10 @@ FUNCTION, FILE = 60, 600
 
 BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 69_960),
-    "Python of tests/": (("tests",), (".py",), 62_750),
+    "Python of tests/": (("tests",), (".py",), 63_005),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 9_125),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 25_820),
-    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_470),
+    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_800),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
 needs more deletes elsewhere, or says in the commit that raises the budget what the lines are worth."""

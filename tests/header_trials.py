@@ -535,6 +535,10 @@ def tcgen05() -> Iterator[Trial]:
         defines = {"TYPE": dtype.cuda, "Y_COLUMNS": columns, "ALONG_N": along_n}
         twice = replace(launch("twice", 128, *maps, "y"), shared_bytes=2**16)
         yield Trial("tcgen05.cu", twice, {"a": a, "b": b}, {"y": 2 * y}, defines, architecture=100)
+    rows, b = whole((128, 64), BF16).view(np.uint32), whole((64, 64), BF16, 1)
+    y = rows.view(BF16.numpy).astype(np.float32) @ b.astype(np.float32)
+    stored = launch("from_rows", 128, "rows", TensorMap("b", box=(64, 64)), "y")
+    yield Trial("tcgen05.cu", stored, {"rows": rows, "b": b}, {"y": y}, defines, architecture=100)
 
 
 HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (

@@ -43,3 +43,49 @@ extern "C" __global__ void twice(const __grid_constant__ TensorMap a, const __gr
   tensor_take_over();
   if (warp == 0) tensor_free<Y_COLUMNS, 1>(sums);
 }
+
+// y = a b with a from tensor memory, where each thread stores its row, two elements of 16 bits in a column. rows:
+// (128, 32) of 32 bits, b: (64, 64) bf16, y: (128, 64)
+extern "C" __global__ void from_rows(const u32* rows, const __grid_constant__ TensorMap b, float* y) {
+  __shared__ __align__(1024) __nv_bfloat16 columns[64 * 64];
+  __shared__ Barrier full, done;
+  __shared__ u32 place;
+  const int warp = threadIdx.x / 32;
+  if (warp == 0) tensor_allocate<128, 1>(place);
+  if (threadIdx.x == 0) {
+    mbarrier_init(full, 1);
+    mbarrier_init(done, 1);
+    mbarrier_init_fence();
+    mbarrier_arrive_expect(full, sizeof(columns));
+    tma_load(columns, b, full, 0, 0);
+    mbarrier_wait(full, 0);
+  }
+  tensor_hand_over();
+  __syncthreads();
+  tensor_take_over();
+  const u32 sums = place, own = warp * 32 << 16;
+  u32 row[32];
+  for (int i = 0; i < 32; ++i) row[i] = rows[threadIdx.x * 32 + i];
+  tensor_store(sums + 64 + own, row);
+  tensor_hand_over();
+  __syncthreads();
+  tensor_take_over();
+  if (threadIdx.x == 0) {
+    const u64 right = tensor_operand(columns, 0, 1024);
+    for (int i = 0; i < 4; ++i)
+      tensor_multiply_from(sums, sums + 64 + i * 8, right + i * 128,
+                           tensor_form<__nv_bfloat16, 128, 64, true>(), i > 0);
+    tensor_commit(done);
+  }
+  mbarrier_wait(done, 0);
+  tensor_take_over();
+  for (int n = 0; n < 64; n += 32) {
+    float x[32];
+    tensor_load(x, sums + own + n);
+    for (int i = 0; i < 32; ++i) y[threadIdx.x * 64 + n + i] = x[i];
+  }
+  tensor_hand_over();
+  __syncthreads();
+  tensor_take_over();
+  if (warp == 0) tensor_free<128, 1>(sums);
+}

@@ -47,3 +47,57 @@ def scaled(a, sa, b, sb, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
     of_right = tl.load(sb + n[:, None] * (BK // 32) + group[None, :])
     sums = tl.dot_scaled(left, of_left, "e4m3", right, of_right, "e4m3")
     tl.store(c + m[:, None] * BN + n[None, :], sums)
+
+
+@triton.jit
+def plain(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """One tile of C by loads; rows of b are columns where it is TRANSPOSED."""
+    m, n, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    sums = tl.zeros((BM, BN), tl.float32)
+    for first in range(0, K, BK):
+        left = tl.load(a + m[:, None] * K + first + k[None, :])
+        if TRANSPOSED:
+            right = tl.load(b + n[:, None] * K + first + k[None, :]).T
+        else:
+            right = tl.load(b + (first + k[:, None]) * BN + n[None, :])
+        sums = tl.dot(left, right, sums, input_precision="tf32")
+    tl.store(c + m[:, None] * BN + n[None, :], sums)
+
+
+@triton.jit
+def persistent(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Each program takes tiles of C in turns."""
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [BK, BN])
+    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
+    columns = tl.cdiv(N, BN)
+    for tile in range(tl.program_id(0), tl.cdiv(M, BM) * columns, tl.num_programs(0)):
+        first, second = tile // columns * BM, tile % columns * BN
+        sums = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, K, BK):
+            sums = tl.dot(left.load([first, k]), right.load([k, second]), sums)
+        out.store([first, second], sums)
+
+
+@triton.jit
+def chained(a, b, c, d, M: tl.constexpr, N: tl.constexpr):
+    """d = (a b) c: the first product is the left operand of the second."""
+    m, n = tl.arange(0, M), tl.arange(0, N)
+    at, square = m[:, None] * N + n[None, :], n[:, None] * N + n[None, :]
+    first = tl.dot(tl.load(a + at), tl.load(b + square))
+    tl.store(d + at, tl.dot(first.to(tl.float16), tl.load(c + square)))
+
+
+@triton.jit
+def scaled_of(a, sa, b, sb, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
+              GROUP: tl.constexpr):  # fmt: skip
+    """Of any types: two elements of e2m1 are a byte, packed along k."""
+    PA: tl.constexpr = BK // 2 if A == "e2m1" else BK
+    PB: tl.constexpr = BK // 2 if B == "e2m1" else BK
+    m, n, group = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK // GROUP)
+    left = tl.load(a + m[:, None] * PA + tl.arange(0, PA)[None, :])
+    right = tl.load(b + n[None, :] * PB + tl.arange(0, PB)[:, None])
+    of_left = tl.load(sa + m[:, None] * (BK // GROUP) + group[None, :])
+    of_right = tl.load(sb + n[:, None] * (BK // GROUP) + group[None, :])
+    sums = tl.dot_scaled(left, of_left, A, right, of_right, B)
+    tl.store(c + m[:, None] * BN + n[None, :], sums)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..model.machine import scaled
 from ..model.operation import Operation
 from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier
-from .gemm import GROUPS, drawn_extents, tile_launch
+from .gemm import GROUPS, drawn_extents, tcgen05, tile_launch
 from .shared import check_arrays, contiguous, row_stride
 
 RUN = 128
@@ -241,6 +241,28 @@ def _fitted(p: ScaledGemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 )
 def promoted_sums(p: ScaledGemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_fp8_promoted_sums", sharing=size["CLUSTER"], more=("a_scale", "b_scale"))
+
+
+@GEMM_FP8.stage(
+    "tensor_memory",
+    track="tcgen05",
+    idea="tcgen05 adds up e4m3 in fp32, in tensor memory; warps scale and store a tile while the next is multiplied",
+    supports=_tma,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": RUN, "GROUP_M": 16, "STAGES": 4},
+    space={"BLOCK_N": (64, 128, 256), "GROUP_M": GROUPS},
+    architecture=100,
+    specific=True,
+    edge_cases=(
+        ScaledGemmProblem(m=130, n=257, k=80, pad_c=7),
+        ScaledGemmProblem(m=70, n=200, k=80, pad_c=1),
+        _DEEP,
+        ScaledGemmProblem(m=128 * 17 + 1, n=264, k=16, out="fp32"),
+    ),
+)
+def tensor_memory(p: ScaledGemmProblem, size: Mapping[str, int]) -> Launch:
+    shared = tcgen05.pipeline_bytes(p, size)
+    launch = tcgen05.tile_launch(p, size, "gemm_fp8_tensor_memory", 6, shared, 1, ("a_scale", "b_scale"))
+    return replace(launch, persistent=True)
 
 
 # ---------------------------------------------------------------------------------------------- as a function on arrays

@@ -9,7 +9,7 @@
 constexpr int ROW_BYTES = 128;             // as wide as the swizzle
 constexpr int ATOM_BYTES = 8 * ROW_BYTES;  // the swizzle repeats every 8 rows
 constexpr int PANEL = ROW_BYTES / sizeof(IN);
-constexpr int PRODUCT_K = 16;
+constexpr int PRODUCT_K = 32 / sizeof(IN);
 
 constexpr int SHARED_BYTES = 227 * 1024;  // that a block may have
 
@@ -21,7 +21,7 @@ struct TileWarps {
 
 static_assert(BLOCK_M == TENSOR_LANES, "BLOCK_M has to be 128: a row of the tile is a lane of tensor memory");
 static_assert(BLOCK_N % PANEL == 0 && BLOCK_N <= 256, "BLOCK_N is 64, 128, 192 or 256: a product has 256 columns");
-static_assert(BLOCK_K == PANEL, "BLOCK_K has to be 64: a row of a k-tile is as wide as the swizzle");
+static_assert(BLOCK_K == PANEL, "BLOCK_K has to be 64, or 128 of 8 bits: a row of a k-tile is as wide as the swizzle");
 
 // a k-tile of ROWS_OF_A rows of A and COLUMNS columns of B, which a block loads
 template <int ROWS_OF_A, int COLUMNS>
@@ -48,7 +48,7 @@ struct KTiles {
     const u64 columns = tensor_operand(b, TRANS_B ? 0 : BLOCK_K * ROW_BYTES, ATOM_BYTES);
 #pragma unroll
     for (int i = 0; i < BLOCK_K / PRODUCT_K; ++i)
-      tensor_multiply<GROUP>(sums, rows + (i * STEP >> 4), columns + (i * B_STEP >> 4), FORM, i > 0 || add);
+      tensor_multiply<GROUP, sizeof(IN)>(sums, rows + (i * STEP >> 4), columns + (i * B_STEP >> 4), FORM, i > 0 || add);
   }
 };
 

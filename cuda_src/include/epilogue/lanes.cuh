@@ -6,22 +6,28 @@
 
 // BUFFERS times 32 rows of 128 bytes, swizzled as a tensor map's, whose boxes have 16 rows. while TMA stores one
 // buffer, the warp writes the next
+struct AsTheyAre {
+  __device__ __forceinline__ void operator()(float (&)[32], int) const {}
+};
+
 template <class Out, int BUFFERS_>
 struct LaneStaging {
   using Half = Staging<Out>;
   static constexpr int LANES = 32, BUFFERS = BUFFERS_, COLUMNS = Half::COLUMNS, CHUNK = Half::CHUNK;
   alignas(1024) Out staged[BUFFERS][2][Half::ELEMENTS];
 
-  // by a warp: COUNT columns from `sums` on, which names its first lane, to C from (row, column) on
-  template <int COUNT>
-  __device__ __forceinline__ void store(const Rows<Out>& to, u32 sums, int row, int column) {
+  // by a warp: COUNT columns from `sums` on, which names its first lane, to C from (row, column) on. `change` is called
+  // with 32 sums of a lane, and the column of the first of them in C
+  template <int COUNT, class Change = AsTheyAre>
+  __device__ __forceinline__ void store(const Rows<Out>& to, u32 sums, int row, int column,
+                                        const Change& change = {}) {
     static_assert(COUNT % COLUMNS == 0, "columns are stored 128 bytes at a time: take a multiple of them");
 #pragma unroll 1
     for (int n = 0; n < COUNT; n += COLUMNS) {
       auto& buffer = staged[n / COLUMNS % BUFFERS];
       tma_store_wait_read<BUFFERS - 1>();
       __syncwarp();
-      put(buffer, sums + n);
+      put(buffer, sums + n, column + n, change);
       async_fence();
       __syncwarp();
 #pragma unroll
@@ -31,13 +37,16 @@ struct LaneStaging {
   }
 
  private:
-  static __device__ __forceinline__ void put(Out (&buffer)[2][Half::ELEMENTS], u32 sums) {
+  template <class Change>
+  static __device__ __forceinline__ void put(Out (&buffer)[2][Half::ELEMENTS], u32 sums, int column,
+                                             const Change& change) {
     const int lane = threadIdx.x % LANES;
     Out* const half = buffer[lane / Half::ROWS];
 #pragma unroll
     for (int n = 0; n < COLUMNS; n += LANES) {
       float x[LANES];
       tensor_load(x, sums + n);
+      change(x, column + n);
 #pragma unroll
       for (int i = 0; i < LANES; i += CHUNK) {
         Vector<Out, CHUNK> v;

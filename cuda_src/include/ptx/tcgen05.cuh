@@ -5,6 +5,7 @@
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include "ptx/tma.cuh"
 
@@ -47,13 +48,15 @@ __device__ __forceinline__ u64 tensor_operand(const void* tile, int leading, int
   return field(shared_address(tile)) | field(leading) << 16 | field(stride) << 32 | VERSION | SWIZZLE_128_BYTES;
 }
 
-// the code of an element type in an instruction descriptor of kind::f16
+// the code of an element type in an instruction descriptor of kind::f16, or f8f6f4 where it has 8 bits
 template <class In>
 constexpr u32 TENSOR_TYPE = 0;
 template <>
 constexpr u32 TENSOR_TYPE<__nv_bfloat16> = 1;
+template <>
+constexpr u32 TENSOR_TYPE<__nv_fp8_e5m2> = 1;
 
-// the instruction descriptor of fp32 sums of an m x n product of 16-bit elements. B_ALONG_N: rows of b run along n
+// the instruction descriptor of fp32 sums of an m x n product of such elements. B_ALONG_N: rows of b run along n
 template <class In, int M, int N, bool B_ALONG_N>
 __host__ __device__ constexpr u32 tensor_form() {
   static_assert(M == 64 || M == 128 || M == 256, "a product has 64 or 128 rows, one of a pair of blocks 128 or 256");
@@ -63,18 +66,37 @@ __host__ __device__ constexpr u32 tensor_form() {
          u32{M / 16} << 24;
 }
 
-// tcgen05.mma.kind::f16: sums at `d` = or, where `add`, += a (m x 16) b (16 x n). by one thread, whose later products
-// with the same sums follow this one
-template <int GROUP>
+// tcgen05.mma: sums at `d` = or, where `add`, += a (m x 32 bytes) b (32 bytes x n), of elements of 16 or of 8 bits. by
+// one thread, whose later products with the same sums follow this one
+template <int GROUP, int BYTES = 2>
 __device__ __forceinline__ void tensor_multiply(u32 d, u64 a, u64 b, u32 form, bool add) {
   TCGEN05_GROUP;
+  static_assert(BYTES == 1 || BYTES == 2, "elements have 1 or 2 bytes here");
+#define MULTIPLY(KIND)                                                       \
+  asm volatile(                                                              \
+      "{\n"                                                                  \
+      ".reg .pred add;\n"                                                    \
+      "setp.ne.b32 add, %4, 0;\n"                                            \
+      "tcgen05.mma.cta_group::%5.kind::" KIND " [%0], %1, %2, %3, add;\n"    \
+      "}" ::"r"(d),                                                          \
+      "l"(a), "l"(b), "r"(form), "r"(static_cast<u32>(add)), "n"(GROUP)      \
+      : "memory")
+  if constexpr (BYTES == 2)
+    MULTIPLY("f16");
+  else
+    MULTIPLY("f8f6f4");
+#undef MULTIPLY
+}
+
+// the same with a in tensor memory: two neighbours of a row in a column, lane by lane
+__device__ __forceinline__ void tensor_multiply_from(u32 d, u32 a, u64 b, u32 form, bool add) {
   asm volatile(
       "{\n"
       ".reg .pred add;\n"
       "setp.ne.b32 add, %4, 0;\n"
-      "tcgen05.mma.cta_group::%5.kind::f16 [%0], %1, %2, %3, add;\n"
+      "tcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, add;\n"
       "}" ::"r"(d),
-      "l"(a), "l"(b), "r"(form), "r"(static_cast<u32>(add)), "n"(GROUP)
+      "r"(a), "l"(b), "r"(form), "r"(static_cast<u32>(add))
       : "memory");
 }
 
@@ -90,6 +112,7 @@ __device__ __forceinline__ void tensor_commit(Barrier& done) {
   type(x[i]), type(x[i + 1]), type(x[i + 2]), type(x[i + 3]), type(x[i + 4]), type(x[i + 5]), type(x[i + 6]), \
       type(x[i + 7])
 #define FLOATS(x) EIGHT("=f", x, 0), EIGHT("=f", x, 8), EIGHT("=f", x, 16), EIGHT("=f", x, 24)
+#define WORDS(x) EIGHT("r", x, 0), EIGHT("r", x, 8), EIGHT("r", x, 16), EIGHT("r", x, 24)
 
 // tcgen05.ld and wait::ld: 32 columns of the lane that a thread has, the first at `from`. by a whole warp, w of its
 // warpgroup: `from` names lane 32 w
@@ -103,5 +126,16 @@ __device__ __forceinline__ void tensor_load(float (&x)[32], u32 from) {
       : "memory");
 }
 
+// tcgen05.st and wait::st: the same the other way, of 32 bits each
+__device__ __forceinline__ void tensor_store(u32 to, const u32 (&x)[32]) {
+  asm volatile(
+      "tcgen05.st.sync.aligned.32x32b.x32.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32};\n"
+      "tcgen05.wait::st.sync.aligned;" ::"r"(to),
+      WORDS(x)
+      : "memory");
+}
+
 #undef EIGHT
 #undef FLOATS
+#undef WORDS

@@ -24,7 +24,7 @@ _LONG = (
 )
 """So many tiles of keys that every buffer is filled several times: parities of its barriers come back."""
 
-_EDGE_CASES = (*EDGE_CASES, *_LONG)
+TILED = (*EDGE_CASES, *_LONG)
 
 KEYS = {64: 128, 128: 128, 192: 96, 256: 64}
 """Of a tile, by dim."""
@@ -101,7 +101,7 @@ def _launch(
     supports=tensor_maps,
     parameters={"WARPGROUPS": 2},
     sizes=_tile_sizes,
-    edge_cases=_EDGE_CASES,
+    edge_cases=TILED,
     architecture=90,
     specific=True,
 )
@@ -185,7 +185,7 @@ def in_rounds(tiles: int) -> tuple[int, int, int]:
     space={"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 80, 96, 112, 128, 144, 160, 176)},
     constraint=_fits,
     sizes=_fitted_sizes,
-    edge_cases=(*_EDGE_CASES, *_MANY_TILES),
+    edge_cases=(*TILED, *_MANY_TILES),
 )
 def persistent(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     launch = _launch(p, size, "attention_persistent", more=(np.int32(p.batch * p.heads), np.int32(_together(p))))
@@ -234,7 +234,7 @@ _DRAWN_SPACE = {"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 96, 128, 160, 176)
     space=_DRAWN_SPACE,
     constraint=_dynamic_fits,
     sizes=_dynamic_sizes,
-    edge_cases=(*_EDGE_CASES, *_MANY_TILES),
+    edge_cases=(*TILED, *_MANY_TILES),
 )
 def dynamic(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     return _drawn(p, size, "attention_dynamic")
@@ -249,7 +249,7 @@ def _drawn(p: AttentionProblem, size: Mapping[str, int], kernel: str, by_tma: bo
 
 
 _STORED_CASES = (
-    *_EDGE_CASES,
+    *TILED,
     *_MANY_TILES,
     AttentionProblem(batch=7, heads=19, rows=130, keys=130, dim=16, layout=Layout.BSHD),
 )

@@ -13,7 +13,7 @@ from ...model.machine import machine
 from ...model.tensor_map import TensorMap
 from .operation import DEEP, GEMM, GROUPS, ODD_C
 from .problem import GemmProblem, tma_and_wgmma
-from .wgmma import PADDED_C
+from .wgmma import PADDED_C, Product
 
 ROWS = 128
 """Of a tile of C that one block computes: the lanes of tensor memory."""
@@ -22,11 +22,14 @@ _TALL = GemmProblem(m=ROWS * 17 + 1, n=264, k=8)
 """More rows of tiles than are walked together, and two columns of them."""
 
 
-def tile_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, warps: int, shared: int, blocks: int) -> Launch:
+def tile_launch(
+    p: Product, size: Mapping[str, int], kernel: str, warps: int, shared: int, blocks: int, more: tuple[str, ...] = ()
+) -> Launch:
     """A block of so many `warps`, or `blocks` of a cluster, for each tile of C, with so many bytes of shared memory.
 
     A tile of a cluster has as many times the rows; each block loads its rows of A and its part of the columns of B.
-    Where C can have no tensor map, one of A stands in for it, which the kernel does not use.
+    Where C can have no tensor map, one of A stands in for it, which the kernel does not use. `more` are arrays that the
+    kernel is given before C.
     """
     n, k, out = size["BLOCK_N"], size["BLOCK_K"], dtype_of(p.out).itemsize
     of_c = TensorMap("C", box=(16, 128 // out), swizzle=128)
@@ -38,6 +41,7 @@ def tile_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, warps: int
             TensorMap("A", box=(ROWS, k)),
             TensorMap("B", box=(n // blocks, k) if p.layout == "nt" else (k, k)),
             of_c if p.ldc * out % 16 == 0 else TensorMap("A", box=(ROWS, k)),
+            *more,
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
@@ -70,13 +74,13 @@ def tensor_memory(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_tensor_memory", 4, shared, 1)
 
 
-def _pipeline_bytes(p: GemmProblem, size: Mapping[str, int], blocks: int = 1) -> int:
+def pipeline_bytes(p: Product, size: Mapping[str, int], blocks: int = 1) -> int:
     """Bytes of the k-tiles, of C on its way out, two buffers of 128 bytes of a row, and of barriers."""
     return size["STAGES"] * _k_tile_bytes(size, blocks) + 2 * ROWS * ROW_BYTES + ATOM_BYTES
 
 
 def _fits(p: GemmProblem, size: Mapping[str, int], blocks: int = 1) -> str | None:
-    fits = _pipeline_bytes(p, size, blocks) <= machine().shared_bytes
+    fits = pipeline_bytes(p, size, blocks) <= machine().shared_bytes
     return None if fits else "the k-tiles do not fit into shared memory"
 
 
@@ -89,7 +93,7 @@ def _fits(p: GemmProblem, size: Mapping[str, int], blocks: int = 1) -> str | Non
     constraint=_fits,
 )
 def tensor_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return tile_launch(p, size, "gemm_tensor_pipeline", 6, _pipeline_bytes(p, size), 1)
+    return tile_launch(p, size, "gemm_tensor_pipeline", 6, pipeline_bytes(p, size), 1)
 
 
 @GEMM.stage(
@@ -98,5 +102,5 @@ def tensor_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     idea="persistent blocks with two accumulators: one tile is stored while the next one is multiplied",
 )
 def two_accumulators(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    launch = tile_launch(p, size, "gemm_two_accumulators", 6, _pipeline_bytes(p, size), 1)
+    launch = tile_launch(p, size, "gemm_two_accumulators", 6, pipeline_bytes(p, size), 1)
     return replace(launch, persistent=True)
