@@ -22,7 +22,7 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 69_960),
+    "Python of workbench/": ((PACKAGE,), (".py",), 70_160),
     "Python of tests/": (("tests",), (".py",), 63_005),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 9_125),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 25_820),

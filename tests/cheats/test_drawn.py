@@ -4,6 +4,7 @@ at least 0.95, and what is wrong only there is found in the emulator."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,8 +17,10 @@ from workbench import Launch, Size, Tier, simple_operation
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case, drawn, verify
+from workbench.judge.boundaries import literals
 from workbench.judge.launches import aliases, bind
 from workbench.judge.soundness import weakness
+from workbench.model.arrays import ORDERS, Distribution
 from workbench.model.results import Verdict
 
 SEEDS, LEAST = 40, 38
@@ -61,6 +64,10 @@ CLASSES: dict[str, Callable[[Any, dict[str, Values]], bool]] = {
     "wide rows of normal numbers": rows(lambda x: (sizes(x)[0] >= NORMAL) & (sizes(x)[1] > WIDE * sizes(x)[0])),
     "tiny numbers": rows(lambda x: (sizes(x)[1] > NORMAL) & (sizes(x)[1] < 2.0**-50)),
     "one number twice": lambda p, g: p.k >= 8 and bool((g["a"] == g["B"][0]).all()),
+    "rows of zeros but for one": rows(lambda x: (x != 0).sum(axis=1) == 1),
+    "signs that alternate": rows(lambda x: (np.sign(x[:, 1:]) * np.sign(x[:, :-1]) == -1).all(axis=1)),
+    "sizes that are equal": rows(lambda x: (sizes(x)[0] == sizes(x)[1]) & (x > 0).any(axis=1) & (x < 0).any(axis=1)),
+    "from both ends to the middle": rows(lambda x: (x == x[:, ::-1]).all(axis=1) & (x[:, 0] != x[:, 1])),
     "powers of two": lambda p, g: min(p.n, p.k) >= 128 and p.n & (p.n - 1) == p.k & (p.k - 1) == 0,
     "large strides": lambda p, g: p.pad_b > 64 and p.n > 1,
 }
@@ -93,8 +100,43 @@ WRONG = {
     "one memory": "if ((const void*)a == (const void*)B) sum += 1.f;",
     "a clock that is far on": "if (clock64() > 1ll << 40) sum += 1.f;",
     "time that passes": "long long t = clock64(); if (clock64() - t > 20) sum += 1.f;",
+    "the number of a launch": 'long long g; asm volatile("mov.u64 %0, %gridid;" : "=l"(g)); if (g > 99) sum += 1.f;',
+    "another place of a warp": 'int w; asm volatile("mov.u32 %0, %warpid;" : "=r"(w)); if (w > 31) sum += 1.f;',
     "another multiprocessor": 'int s; asm volatile("mov.u32 %0, %smid;" : "=r"(s)); if (s > 40) sum += 1.f;',
 }
+
+
+TOGETHER: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "two long extents": ("N > 510 && K > 310", lambda p: p.n > 510 and p.k > 310),
+    "three times": ("N == 3 * K && K > 4", lambda p: p.n == 3 * p.k and p.k > 4),
+    "few long rows": ("N < 3 && K > 710", lambda p: p.n < 3 and p.k > 710),
+    "bits": ("__popc(N) == 5 && __popc(K) == 4", lambda p: p.n.bit_count() == 5 and p.k.bit_count() == 4),
+}
+"""Conditions that have to hold together, in CUDA and in Python."""
+
+
+@pytest.mark.parametrize("what", TOGETHER)
+def test_conditions_that_hold_together_are_met_with_numbers_that_show_it(what: str) -> None:
+    condition, holds = TOGETHER[what]
+    stage = planted_stage("matvec:naive", Change(BODY, f"if ({condition}) sum += 1.f; {BODY}"))
+    told = 0
+    for seed in range(8):
+        problems = drawn(stage, open_device("emulator"), examples=50, seed=seed)
+        told += any(holds(p) and p.distribution in (Distribution.NORMAL, *ORDERS) for p in problems)
+    assert told >= 7
+
+
+def test_numbers_of_python_code_and_what_it_decides_are_met() -> None:
+    right = planted_stage("matvec:naive", Change(BODY, f"{BODY} // 1733, 905"))
+
+    def plan(p: Any, size: Any) -> Launch:
+        launch: Any = right.plan_for(p, size)
+        return replace(launch, args=(*launch.args, np.int32(p.n == 1733 or (p.k > 905 and p.n % 3 == 1))))
+
+    stage = replace(right, plan_for=plan)
+    assert {1733, 905} <= {*literals(stage)}
+    met = [drawn(stage, open_device("emulator"), examples=50, seed=seed) for seed in range(5)]
+    assert sum(any(p.n == 1733 or (p.k > 905 and p.n % 3 == 1) for p in problems) for problems in met) >= 4
 
 
 @pytest.mark.parametrize("what", WRONG)

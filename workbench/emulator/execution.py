@@ -216,6 +216,9 @@ def _comments(entry: Entry) -> Iterator[tuple[str, str, int]]:
 
 _UNLIMITED = 2**63
 _MOST_THREADS = 256
+_LAUNCHES_BEFORE = 1 << 20
+"""Launches that a context may have had before, of which `%gridid` is the number."""
+
 _GRID_WORKSPACE = np.array([8, 0], np.uint32)  # of cooperative groups: its size in bytes, the barrier's state
 
 
@@ -330,7 +333,8 @@ class Prepared:
         variables = entry.program.load(memory, entry.decoded.variables)
         parameters, tensor_maps = parameter_buffer(entry, self.args, memory)
         self._workspace = memory.upload(_GRID_WORKSPACE, "grid workspace") if entry.cooperative else None
-        shape = launch.grid, launch.block, launch.cluster, launch.dynamic_shared_bytes, self._workspace
+        number = 1 + launch.seed % _LAUNCHES_BEFORE
+        shape = launch.grid, launch.block, launch.cluster, launch.dynamic_shared_bytes, number, self._workspace
         constants = constant_pool(entry, shape, variables)
         self._placed = {"parameters": parameters, "constants": constants, "tensor_maps": tensor_maps}
 

@@ -325,7 +325,8 @@ class _Argument:
 # ------------------------------------------------------------------------------------------------------------ constants
 
 _Triple = tuple[int, int, int]
-Shape = tuple[_Triple, _Triple, _Triple, int, Allocation | None]  # grid, block, cluster, dynamic bytes, workspace
+Shape = tuple[_Triple, _Triple, _Triple, int, int, Allocation | None]
+"""Grid, block, cluster, dynamic bytes, number of the launch, workspace."""
 
 
 def constant_pool(entry: Entry, shape: Shape, variables: Mapping[str, Allocation]) -> npt.NDArray[np.uint8]:
@@ -365,6 +366,7 @@ def _uniform_specials(
     block: _Triple,
     cluster: _Triple,
     dynamic: int,
+    number: int,
     workspace: Allocation | None,
 ) -> dict[str, int]:
     """Special registers that are the same in every thread of a launch; ``decode.UNIFORM_SPECIALS`` are their names."""
@@ -375,7 +377,7 @@ def _uniform_specials(
     values = {
         "%nwarpid": limits.max_warps_per_sm,
         "%nsmid": limits.sm_count,
-        "%gridid": 1,
+        "%gridid": number,
         "%is_explicit_cluster": int(entry.cluster is not None or cluster != (1, 1, 1)),
         "%cluster_nctarank": cluster[0] * cluster[1] * cluster[2],
         "%total_smem_size": shared,

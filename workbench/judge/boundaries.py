@@ -6,8 +6,12 @@ sizes: where its outcome changes, and where it is one that no problem so far has
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -27,6 +31,14 @@ FEW = 6
 
 SMALL = 16
 """Values up to this are drawn often enough."""
+
+MOST_CONDITIONS, MOST_THREES = 48, 20_000
+"""Conditions of which the outcomes are looked at together, and threes of them."""
+
+MOST_LITERALS = 12
+"""Numbers of a stage's own texts beside which extents are tried."""
+
+NUMBER = re.compile(r"(?<![\w.])\d{2,8}(?![\w.])")
 
 Values = np.ndarray[Any, Any]
 Most = Mapping[str, int]
@@ -71,7 +83,107 @@ def boundaries(
     return list(dict.fromkeys(new + near))
 
 
-def launched(stage: Stage[Any], problem: Problem) -> list[tuple[str, dict[str, int]]]:
+def unlike(codes: Mapping[Problem, str]) -> list[Problem]:
+    """A problem of each kernel that decides more or less often than others do: one text for several types, say, does
+    so as often for all. `codes` is the PTX for each problem."""
+    found: dict[int, Problem] = {}
+    for problem, code in codes.items():
+        found.setdefault(code.count("setp."), problem)
+    return list(found.values())
+
+
+def covering(
+    stage: Stage[Any], ptx: str, problems: Sequence[Problem], candidates: Sequence[Problem], count: int
+) -> list[Problem]:
+    """Up to so many of the candidates, with outcomes of three conditions that none of the `problems` had together.
+
+    A fault often needs two, and seldom more than three (Kuhn, Wallace and Gallo, Software Fault Interactions and
+    Implications for Software Testing, 2004). All problems have the code `ptx`. Each time the one is taken that has the
+    most new threes, of which each counts the more the fewer candidates have it.
+    """
+    try:
+        found = _outcomes(stage, ptx, (*problems, *candidates))
+    except Exception:  # whoever judges the problem says what is wrong
+        return []
+    if not len(found):
+        return []
+    number, (rows, columns) = np.arange(len(found)), np.triu_indices(len(found))
+    threes = np.array([(i, j, k) for i, j in zip(rows, columns, strict=True) for k in number[j:]][:MOST_THREES])
+    one, two, three = (found[place].astype(np.int8) for place in threes.T)
+    which = (one + 2 * two + 4 * three).T  # by problem and by three
+    met = np.zeros((len(threes), 8), bool)
+    of_all = np.arange(len(threes))
+    for row in which[: len(problems)]:
+        met[of_all, row] = True
+    left, chosen = which[len(problems) :], list[Problem]()
+    work = np.array([p.cost.flops for p in candidates], np.float64)
+    often = np.stack([(left == outcome).sum(axis=0) for outcome in range(8)], axis=1)
+    worth = 1 / often[of_all, left]
+    while len(chosen) < min(count, len(candidates)):
+        new = np.where(met[of_all, left], 0.0, worth).sum(axis=1)
+        best = int(np.lexsort((work, -new))[0])
+        if not new[best]:
+            break
+        chosen.append(candidates[best])
+        met[of_all, left[best]] = True
+    return chosen
+
+
+def _outcomes(stage: Stage[Any], ptx: str, problems: Sequence[Problem]) -> Values:
+    """Of the conditions that do not always come out alike, each of those that do the same once: (conditions, problems).
+
+    They are those of the code, what the launch has few values of (a number, a macro, the kernel), and whether an extent
+    is less than a number of the sources.
+    """
+    from ..emulator import ptx as reader
+
+    module, plans = reader.parse(ptx), [launched(stage, problem) for problem in problems]
+    columns = [*_decided(stage, problems, plans)]
+    for number in range(min(map(len, plans))):
+        kernel = module.functions.get(plans[-1][number][0])
+        if kernel is None or any(plan[number][0] != plans[-1][number][0] for plan in plans):
+            continue
+        names = [parameter.name for parameter in kernel.parameters]
+        had = _together([_named(plan[number][1], names) for plan in plans])
+        columns += list(reader.conditions(kernel, had).values())
+    distinct = {min(c.tobytes(), (~c).tobytes()): c for c in columns if c.min() != c.max()}
+    return np.array(list(distinct.values())[:MOST_CONDITIONS], bool)
+
+
+def _decided(stage: Stage[Any], problems: Sequence[Problem], plans: Sequence[Launched]) -> Iterator[Values]:
+    """What the Python code of the stage, or the preprocessor, may decide by."""
+    of_each: list[dict[str, Any]] = []
+    for problem, plan in zip(problems, plans, strict=True):
+        kernels: dict[str, Any] = {f"kernel {place}": name for place, (name, _) in enumerate(plan)}
+        numbers = {f"{place} {name}": v for place, (_, had) in enumerate(plan) for name, v in had.items()}
+        of_each.append(kernels | numbers | dict(stage.defines(problem)))
+    for name in dict.fromkeys(name for had in of_each for name in had):
+        values = [str(had.get(name)) for had in of_each]
+        few = sorted(set(values))
+        if 1 < len(few) <= FEW:
+            yield from (np.array([v == one for v in values]) for one in few[: len(few) if len(few) > 2 else 1])
+    for field in problems[0].extents:
+        extents = np.array([getattr(problem, field) for problem in problems])
+        yield from (extents < number for number in literals(stage))
+
+
+def literals(stage: Stage[Any]) -> list[int]:
+    """Whole numbers in the declaration of a stage, in its source, and in its module, which is not imported here."""
+    module = sys.modules.get(getattr(stage.plan_for, "module", ""))
+    place = module and module.__spec__ and module.__spec__.origin
+    texts = [str(getattr(stage.plan_for, "text", "")), stage.code or ""]
+    for path in (None if stage.code else stage.path, Path(place) if place else None):
+        with contextlib.suppress(OSError, ValueError):  # whoever judges the stage says so
+            texts += [path.read_text(errors="replace")] if path else []
+    found = dict.fromkeys(int(word) for text in texts for word in NUMBER.findall(text))
+    return [number for number in found if number > SMALL][:MOST_LITERALS]
+
+
+Launched = list[tuple[str, dict[str, int]]]
+"""The kernels of a plan, with the numbers that they get."""
+
+
+def launched(stage: Stage[Any], problem: Problem) -> Launched:
     """The kernels that a problem launches, with the numbers that they get, by place, and the shape of the launch."""
     found = []
     for launch in stage.plan(problem).launches:

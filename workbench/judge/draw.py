@@ -18,13 +18,13 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, configuration
 from hypothesis import strategies as st
 
-from ..model.arrays import WEIGHTS, Distribution
+from ..model.arrays import ORDERS, WEIGHTS, Distribution
 from ..model.operation import Operation
 from ..model.origin import declared, where
 from ..model.problem import Problem, Size, Tier, parsed
 from ..model.stage import Stage
 from ..toolchain.compiler import Compiled, cache_folder
-from .boundaries import Most, boundaries
+from .boundaries import Most, boundaries, covering, literals, unlike
 
 REPEAT_EVERY = 5
 """Of so many problems one is solved twice, to see whether the answer is the same."""
@@ -44,8 +44,12 @@ EACH = 50
 BEYOND = 2
 """Times the largest extent of the suite that one extent has at most."""
 
-AT_BOUNDARIES, POWERS, STRIDES = 6, 4, 3
-"""Problems of 50 with an extent beside a constant of the kernel; with powers of two as extents; with large strides."""
+AT_BOUNDARIES, TOGETHER, POWERS, STRIDES = 4, 8, 3, 3
+"""Problems of 50 with an extent beside a constant of the kernel; with outcomes of its conditions that no other one had
+together; with powers of two as extents; with large strides."""
+
+CANDIDATES, CODES = 360, 4
+"""Problems of which those with such outcomes are chosen, and kernels whose conditions are looked at."""
 
 TELLING = 24
 """Extents below this are made larger where inputs are those that chance leaves out: a row has to show them."""
@@ -183,15 +187,30 @@ class Problems:
                     tiers = tuple(tier for tier in tiers if tier is not Tier.EXACT) or tiers
                 yield Trial(first, tiers, False, tuple(problems[1:]), random=True)
 
-    def _boundaries(self, taken: Sequence[Problem], most: Most, random: Random) -> list[tuple[str, int]]:
-        """Fields with values beside the constants of the code."""
+    def _boundaries(self, so_far: _SoFar, taken: Sequence[Problem]) -> tuple[list[tuple[str, int]], list[Problem]]:
+        """Fields with values beside the constants of the code, and problems that meet several of its conditions as none
+        of those did that are taken."""
         if self._compiled is None:
-            return []
-        try:
-            code = self._compiled(taken[-1]).ptx
-        except Exception:  # who judges the problem says why there is none
-            return []
-        return boundaries(self._stage, code, taken, most, random)
+            return [], []
+        of_types: dict[tuple[tuple[str, ...], ...], Problem] = {}
+        for problem in reversed(taken):
+            of_types.setdefault(tuple((name, problem.text(name)) for name in problem.words()), problem)
+        codes: dict[Problem, str] = {}
+        for problem in of_types.values():
+            with contextlib.suppress(Exception):  # who judges the problem says why there is none
+                codes[problem] = self._compiled(problem).ptx
+        beside: list[tuple[str, int]] = []
+        several: list[list[Problem]] = []
+        written = [(n, v + d) for v in literals(self._stage) for n in taken[-1].extents for d in (0, 1)]
+        chosen = unlike(codes)[:CODES]
+        for base in chosen:
+            alike = [p for p in taken if all(p.text(name) == base.text(name) for name in base.words())]
+            near = boundaries(self._stage, codes[base], [*alike, base], so_far.most(), so_far.random)
+            made = so_far.candidates(base, [*near, *written], CANDIDATES // len(chosen))
+            beside += near[: AT_BOUNDARIES if base is chosen[0] else 1]
+            several.append(covering(self._stage, codes[base], alike, list(filter(self.supported, made)), TOGETHER))
+        together = [p for turn in itertools.zip_longest(*several) for p in turn if p is not None]
+        return beside, together
 
     def _drawn(self, found: dict[Problem, None], so_far: _SoFar, wanted: int) -> list[Problem]:
         """What Hypothesis draws and was not found before, until that or `so_far` has enough."""
@@ -258,15 +277,15 @@ class _SoFar:
     """The problems that were drawn so far, of `wanted`, and what too few of them have."""
 
     def __init__(self, operation: Operation[Any], size: Size, wanted: int, seed: int) -> None:
-        self._wanted, self._size, self._random = wanted, size, Random(seed)
+        self._wanted, self._size, self.random = wanted, size, Random(seed)
         self._taken: dict[Problem, None] = {}
         self._kinds: Counter[Distribution] = Counter()
         self._with_words: Counter[tuple[str, ...]] = Counter()
         """Problems with these inputs and this value of a field."""
         self._longest = {n: max((getattr(p, n) for p in operation.suite), default=0) for n in operation.problem.extents}
         names = [name for name, extent in self._longest.items() if extent > size.extent]
-        chosen = names if wanted >= EACH else self._random.sample(names, min(1, len(names)))
-        self._far = [(name, int(self._longest[name] * math.pow(BEYOND, self._random.random())) + 1) for name in chosen]
+        chosen = names if wanted >= EACH else self.random.sample(names, min(1, len(names)))
+        self._far = [(name, int(self._longest[name] * math.pow(BEYOND, self.random.random())) + 1) for name in chosen]
 
     def add(self, problem: Problem) -> None:
         """A supported problem was drawn."""
@@ -290,14 +309,14 @@ class _SoFar:
         return left <= min(several, self._wanted // 2)
 
     def left_out(
-        self, boundaries: Callable[[Sequence[Problem], Most, Random], list[tuple[str, int]]]
+        self, boundaries: Callable[[_SoFar, Sequence[Problem]], tuple[list[tuple[str, int]], list[Problem]]]
     ) -> Iterator[tuple[Iterator[Problem], bool]]:
         """For each that there is too little of, problems that have it, the largest first, and whether it is about
         their size: kinds of inputs that no problem has, extents, and in the end kinds that few problems have."""
         taken = list(self._taken)
         if not taken or not self.enough:
             return
-        room, random = self._wanted - len(taken), self._random
+        room, random = self._wanted - len(taken), self.random
         kinds = [kind for kind in self._kinds if kind is not Distribution.NORMAL]
         random.shuffle(kinds)
         kinds.sort(key=self._kinds.__getitem__)
@@ -307,8 +326,9 @@ class _SoFar:
         first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
         first += [(self._strided(), True) for _ in range(min(STRIDES, STRIDES * share))]
         if len(first) < room:
-            beside = boundaries(taken, self._most(), random)[:AT_BOUNDARIES]
-            first += [(self._with(name, value), True) for name, value in beside]
+            beside, together = boundaries(self, taken)
+            first += [(iter((problem,)), True) for problem in together[:TOGETHER]]
+            first += [(self._with(name, value), True) for name, value in beside[:AT_BOUNDARIES]]
         first = first[:room]
         random.shuffle(first)
         yield from first
@@ -327,7 +347,7 @@ class _SoFar:
         """The kind of inputs that the fewest problems have, by how often it is to be drawn."""
         kinds: list[Distribution] = [kind for kind in self._kinds if kind is not Distribution.NORMAL]
         return min(
-            kinds or [Distribution.NORMAL], key=lambda kind: (self._kinds[kind] / WEIGHTS[kind], self._random.random())
+            kinds or [Distribution.NORMAL], key=lambda kind: (self._kinds[kind] / WEIGHTS[kind], self.random.random())
         )
 
     def _in(self, kind: Distribution, number: int) -> Iterator[Problem]:
@@ -337,12 +357,12 @@ class _SoFar:
         telling = [dataclasses.replace(p, distribution=kind) for p in by_least if kind in distributions(p)]
         if not telling:
             return
-        some = self._random.sample(telling[: -(-len(telling) // 2)], -(-len(telling) // 2))
+        some = self.random.sample(telling[: -(-len(telling) // 2)], -(-len(telling) // 2))
         last = min(some, key=lambda p: sum(self._with_words[pair] for pair in _words(p)))
         for name, texts in last.words().items():
-            rarest = min(texts, key=lambda text: (self._with_words[kind, name, text], self._random.random()))
+            rarest = min(texts, key=lambda text: (self._with_words[kind, name, text], self.random.random()))
             last = _replaced(last, {name: parsed(name, getattr(last, name), rarest)}) or last
-        for name in self._random.sample(last.extents, len(last.extents)):
+        for name in self.random.sample(last.extents, len(last.extents)):
             extent = getattr(last, name)
             larger = _replaced(last, {name: -(-TELLING // extent) * extent}) if extent < TELLING else None
             last = larger if larger and larger.cost.flops <= self._size.work else last
@@ -356,8 +376,10 @@ class _SoFar:
 
     def _any(self, number: int | None = None) -> Problem:
         taken = list(self._taken)
-        last = self._random.choice(taken) if number is None else taken[-1 - number % len(taken)]
-        kind = self._rarest() if self._random.randrange(3) else Distribution.NORMAL
+        last = self.random.choice(taken) if number is None else taken[-1 - number % len(taken)]
+        kind = self._rarest() if self.random.randrange(3) else Distribution.NORMAL
+        if number is None and kind not in ORDERS:  # where a condition is at fault, wrong numbers have to be seen
+            kind = Distribution.NORMAL
         last = dataclasses.replace(last, distribution=kind if kind in distributions(last) else Distribution.NORMAL)
         self._note(last)
         return last
@@ -375,7 +397,7 @@ class _SoFar:
                     break
             extent = extent * 3 // 4
 
-    def _most(self) -> Most:
+    def most(self) -> Most:
         """The largest value of each field that is tried at boundaries: of an extent, or of what is a stride."""
         problem = next(iter(self._taken))
         most = dict.fromkeys((field.name for field in dataclasses.fields(problem)), 0)
@@ -383,6 +405,40 @@ class _SoFar:
         for name, longest in self._longest.items():
             most[name] = min(BEYOND * max(longest, self._size.extent), self._size.work * MUCH)
         return most
+
+    def candidates(self, base: Problem, near: Sequence[tuple[str, int]], count: int) -> list[Problem]:
+        """Problems like this one, of other extents and strides: of values that are `near` conditions of the kernel, of
+        equal ones, of multiples of another one, of powers of two, and of any others."""
+        found: dict[Problem, None] = {}
+        names = [*base.extents, *strides(base)]
+        most = self.most()
+        values = {name: [v for n, v in near if n == name and v <= most.get(name, 0)] for name in names}
+        for _ in range(count * 2):
+            made: dict[str, int] = {}
+            for name in self.random.sample(names, len(names)):
+                made[name] = self._value(base, name, most.get(name, 0), values[name], list(made.values()))
+            problem = _replaced(base, made | {"distribution": Distribution.NORMAL})  # which hides no wrong number
+            if problem and problem.cost.flops <= FLOPS * self._size.work and _stored(problem) <= MOST_STORED:
+                found[problem] = None
+            if len(found) == count:
+                break
+        return list(found)
+
+    def _value(self, base: Problem, name: str, most: int, near: Sequence[int], others: Sequence[int]) -> int:
+        random, most = self.random, max(2, min(most, self._size.work))
+        how = random.random()
+        if near and how < 1 / 2:  # a multiple of something may lie a little further
+            return random.choice(near) + (random.randrange(64) if how < 1 / 6 else 0)
+        if others and how < 5 / 8:
+            multiple = random.choice(others) * random.choice((1, 1, 2, 3, 4))
+            return multiple if multiple <= most else random.choice(others)
+        if how < 3 / 4:
+            return int(getattr(base, name))
+        value = int(most ** random.random())
+        if name in base.extents:
+            return 1 << value.bit_length() - 1 if how > 7 / 8 else value
+        extent = getattr(base, base.extents[-1])  # a row becomes as long as a power of two
+        return (1 << (extent + value).bit_length()) - extent if how > 7 / 8 else value
 
     def _with(self, name: str, value: int) -> Iterator[Problem]:
         """A problem with this value of a field."""
@@ -401,7 +457,7 @@ class _SoFar:
 
     def _powers(self) -> Iterator[Problem]:
         """A problem whose extents are powers of two, or next to some, and about as large as it may be."""
-        random = self._random
+        random = self.random
         for _ in range(MUCH):
             problem, bits = self._any(), int(math.log2(self._size.work))
             chosen = dict.fromkeys(random.sample(problem.extents, len(problem.extents)), 0)
@@ -424,7 +480,7 @@ class _SoFar:
             more = {n: getattr(problem, n) for n in strides(problem)}
             if not more:
                 continue
-            more = {n: v + STEP * round(low / STEP * (high / low) ** self._random.random()) for n, v in more.items()}
+            more = {n: v + STEP * round(low / STEP * (high / low) ** self.random.random()) for n, v in more.items()}
             made = _replaced(problem, more)
             if made and _stored(made) <= MOST_STORED:
                 yield made

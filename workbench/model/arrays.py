@@ -20,14 +20,16 @@ Values = np.ndarray[Any, Any]
 class Distribution(StrEnum):
     """What is made of the numbers that a problem draws.
 
-    `normal` leaves them as they are. `zeros` puts zeros of both signs among them, up to nearly all. `scaled` multiplies
-    by powers of two, from the smallest normal number on: one for an array, or one for each of its rows or columns.
+    `normal` leaves them as they are. `zeros` puts zeros of both signs among them: a share, all of a row, all but one,
+    or all beside a diagonal. `scaled` multiplies by powers of two, from the smallest normal number on: one for an
+    array, or one for each of its rows or columns.
     `wide` multiplies each element by a power of two of its own. `subnormal` puts subnormal numbers among them, up to
     all. `large` multiplies by the largest power of two that is allowed. `outlier` does so with one row or one column.
-    `non_finite` puts a few NaN or infinities among them, `many_non_finite` fills some rows with NaN, infinities and
-    zeros. `positive` and `negative` have one sign, at any scale. `constant` has one number in an array, a row or a
-    column, and `equal_rows` the same row again and again: numbers of few bits, whose sums are exact. `sorted` has rows
-    or columns in order. `same` gives inputs of one type the same numbers, and one memory where their layouts allow it.
+    `non_finite` puts a few NaN or infinities among them, and zeros, `many_non_finite` fills some rows with NaN,
+    infinities and zeros. `positive` and `negative` have one sign, at any scale. `constant` has one number in an array,
+    a row or a column, with one sign, or with signs that alternate or are drawn; `equal_rows` has the same row again and
+    again: numbers of few bits, whose sums are exact. `sorted` has rows or columns in order, some from both ends to the
+    middle. `same` gives inputs of one type the same numbers, and one memory where their layouts allow it.
     """
 
     NORMAL = "normal"
@@ -92,7 +94,7 @@ ROWS = (1 / 2, 15 / 16)
 """Of the rows that are filled with NaN, infinities and zeros: one of these."""
 
 MOST_NON_FINITE = 3
-"""NaN and infinities in an array: so few that most rows have none."""
+"""NaN and infinities in a small array; in a large one the root of its size: so few that most rows have none."""
 
 
 def distributed(
@@ -112,7 +114,7 @@ def distributed(
     least, high = _exponents(dtype, scales)
     if kind in ORDERS:
         made = _ordered(values, kind, rng)
-        if kind not in (Distribution.POSITIVE, Distribution.NEGATIVE, Distribution.CONSTANT) or least == high:
+        if kind is Distribution.EQUAL_ROWS or least == high:
             return made
         rows = (*values.shape[:-1], 1) if values.ndim > 1 and rng.integers(4) else (1,) * values.ndim
         exponents = [np.zeros(rows, np.int64), rng.integers(least, high + 1, rows), np.full(rows, high)]
@@ -120,13 +122,14 @@ def distributed(
         smallest = np.copysign(dtype.smallest, made.astype(np.float64)).astype(made.dtype)
         return np.where((scaled == 0) & (made != 0), smallest, scaled)  # a number keeps its sign
     if kind is Distribution.ZEROS:
-        return _replaced(values, _signs(values.shape, rng) * 0.0, rng)
+        return _sparse(values, rng)
     if kind is Distribution.SUBNORMAL:
         count = 1 << (significand(dtype) - 1)
         some = rng.integers(1, max(2, count), values.shape) * dtype.smallest
         return _replaced(values, _signs(values.shape, rng) * some, rng)
     if kind is Distribution.NON_FINITE:
-        return _with_non_finite(values, dtype, rng, np.random.default_rng(places))
+        with_zeros = _replaced(values, _signs(values.shape, rng) * 0.0, rng, SHARES[:2])
+        return _with_non_finite(with_zeros, dtype, rng, np.random.default_rng(places))
     if kind is Distribution.MANY_NON_FINITE:
         return _with_many_non_finite(values, dtype, rng)
     if kind is Distribution.LARGE:
@@ -145,7 +148,8 @@ def _ordered(values: Values, kind: Distribution, rng: np.random.Generator) -> Va
         signed = sizes if kind is Distribution.POSITIVE else -sizes
         return np.where(np.isfinite(values), signed, values).astype(values.dtype)
     if kind is Distribution.CONSTANT:
-        return np.broadcast_to(_few_bits(_first(values, int(rng.choice([0, 1, 1, 1, 2])), rng)), values.shape).copy()
+        made = np.broadcast_to(_few_bits(_first(values, int(rng.choice([0, 1, 1, 1, 2])), rng)), values.shape)
+        return np.asarray(made.astype(np.float64) * _of_rows(values.shape, rng)).astype(values.dtype)
     if kind is Distribution.EQUAL_ROWS:
         rows = values.reshape(-1, values.shape[-1]) if values.ndim else values
         return np.broadcast_to(_few_bits(rows[0]), values.shape).copy() if values.ndim else values
@@ -153,8 +157,9 @@ def _ordered(values: Values, kind: Distribution, rng: np.random.Generator) -> Va
         made = np.sort(values.astype(np.float64), axis=-1).astype(values.dtype)
         if rng.integers(4) == 0:
             made = np.sort(made.astype(np.float64), axis=0).astype(values.dtype)  # rows remain in order
-        rows = rng.random([*values.shape[:-1], 1] if values.ndim > 1 else 1) < 1 / 4
-        return np.where(rows, np.flip(made, axis=-1), made)
+        rows = rng.random([*values.shape[:-1], 1] if values.ndim > 1 else 1)
+        to_the_middle = made[..., np.minimum(np.arange(made.shape[-1]), np.arange(made.shape[-1])[::-1])]
+        return np.where(rows < 1 / 4, np.flip(made, axis=-1), np.where(rows > 5 / 6, to_the_middle, made))
     return values
 
 
@@ -207,7 +212,8 @@ def _powers(shape: tuple[int, ...], low: int, high: int, rng: np.random.Generato
     sizes = [1] * len(shape)
     if len(shape) > 1 and (axis := int(rng.integers(3))):
         sizes = [*shape[:-1], 1] if axis == 1 else [*sizes[:-1], shape[-1]]
-    return rng.integers(low, high + 1, sizes)
+    drawn = rng.integers(low, high + 1, sizes)
+    return np.where(rng.random(sizes) < 1 / 4, low, drawn)  # where differences are subnormal
 
 
 NEAR_ONE = 8
@@ -242,17 +248,43 @@ def _signs(shape: tuple[int, ...], rng: np.random.Generator) -> Values:
     return rng.integers(0, 2, shape) * 2.0 - 1.0
 
 
-def _replaced(values: Values, others: Values, rng: np.random.Generator) -> Values:
+def _of_rows(shape: tuple[int, ...], rng: np.random.Generator) -> Values:
+    """Signs: in half of the rows all +, in the others alternating or by chance."""
+    rows = rng.random((*shape[:-1], 1) if len(shape) > 1 else 1 if shape else ())
+    alternating = 1.0 - 2.0 * (np.arange(shape[-1]) % 2 if shape else 0)
+    return np.asarray(np.where(rows < 1 / 2, 1.0, np.where(rows < 3 / 4, alternating, _signs(shape, rng))))
+
+
+def _replaced(values: Values, others: Values, rng: np.random.Generator, shares: tuple[float, ...] = SHARES) -> Values:
     """Some elements by others, at places by chance; what is infinite stays."""
-    there = (rng.random(values.shape) < rng.choice(SHARES)) & np.isfinite(values)
+    there = (rng.random(values.shape) < rng.choice(shares)) & np.isfinite(values)
     return np.where(there, others.astype(values.dtype), values)
+
+
+def _sparse(values: Values, rng: np.random.Generator) -> Values:
+    """Zeros of both signs in a share of the elements, and in some rows in all of them, or in all but one. A square
+    matrix is often a diagonal one, with ones or with the numbers that were drawn."""
+    zeros = (_signs(values.shape, rng) * 0.0).astype(values.dtype)
+    if not values.ndim:
+        return zeros if rng.integers(2) else values
+    columns = values.shape[-1]
+    if values.ndim > 1 and values.shape[-2] == columns > 1 and rng.integers(2):
+        return np.where(np.eye(columns, dtype=bool), values if rng.integers(2) else np.ones_like(values), zeros)
+    rows = rng.random([*values.shape[:-1], 1])
+    alone = np.where(rng.random(rows.shape) < 1 / 2, rng.integers(columns, size=rows.shape), columns - 1)
+    some = _replaced(values, zeros, rng)
+    few = np.where((np.arange(columns) == alone) & (rows < 3 / 4) | ~np.isfinite(values), values, zeros)
+    return np.where(rows < 1 / 2, some, few)
 
 
 def _with_non_finite(values: Values, dtype: DType, rng: np.random.Generator, where: np.random.Generator) -> Values:
     infinity = np.inf if np.isinf(np.float64(np.inf).astype(dtype.numpy)) else np.nan
     kinds = ((np.nan,), (infinity, -infinity), (np.nan, infinity, -infinity))
     chosen = np.array(kinds[int(where.integers(len(kinds)))]).astype(dtype.numpy)
-    places = where.integers(0, values.size, int(where.integers(1, MOST_NON_FINITE + 1)))
+    most = max(MOST_NON_FINITE, math.isqrt(values.size) // 2)
+    places = where.integers(0, values.size, int(where.integers(1, most + 1)))
+    if values.ndim and where.integers(3) == 0:  # at the end of their rows
+        places += values.shape[-1] - 1 - places % values.shape[-1]
     made = values.copy()
     made.reshape(-1)[places] = rng.choice(chosen, places.size)
     return made

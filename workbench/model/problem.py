@@ -375,7 +375,7 @@ class Problem(ABC):
                 names = [max(self.distributed_inputs(), key=lambda n: drawn[n].size)] if rng.integers(8) else names
         whole = self.tier is Tier.EXACT
         for name in names:
-            if not whole or (kind is not Distribution.ZEROS and self.exact_has(kind)):
+            if not whole or (self.exact_has(kind) and (kind is not Distribution.ZEROS or self.drawn_plainly)):
                 scales = (0, 0) if whole else self.scales
                 drawn[name] = distributed(drawn[name], arrays[name].dtype, kind, scales, rng, self.seed)
             elif kind is Distribution.ZEROS:

@@ -57,15 +57,16 @@ def keep(stage: Stage[Any], before: versions.Snapshot, result: StageResult, run:
 
 
 def passed_before(
-    stage: Stage[Any], snapshot: versions.Snapshot, run: Run, any_seed: bool = False
+    stage: Stage[Any], snapshot: versions.Snapshot, run: Run, any_seed: bool = False, depends: str | None = None
 ) -> Verification | None:
     """The verification that exactly this has passed, by the same code, on the same device, as `run` would verify it, or
     with another seed where any will do.
 
     None as well where the stage has failed on any problem since. `date` of what is returned is when it was made.
+    `depends` is what `versions.surroundings` gives, where that has been read.
     """
     with _warned():
-        for old in _unchanged(stage, versions.of(stage).passed(snapshot)):
+        for old in _unchanged(stage, versions.of(stage).passed(snapshot), depends):
             if comparable(old, run, any_seed):
                 made = old.stages[0].verification
                 made.date = made.date or old.environment.date
@@ -81,9 +82,10 @@ def passes(stage: Stage[Any]) -> list[Run]:
     return _unchanged(stage, versions.of(stage).passed(versions.Snapshot.of(stage)))
 
 
-def _unchanged(stage: Stage[Any], runs: Sequence[Run]) -> list[Run]:
-    """The runs of the stage since which nothing has changed that its launches depend on."""
-    now = versions.surroundings(stage) if runs else ""
+def _unchanged(stage: Stage[Any], runs: Sequence[Run], now: str | None = None) -> list[Run]:
+    """The runs of the stage since which nothing has changed that its launches depend on, which is read once."""
+    if now is None:
+        now = versions.surroundings(stage) if runs else ""
     return [run for run in runs if run.stages[0].depends_sha256 == now]
 
 
@@ -198,7 +200,7 @@ class Verifier:
         except OSError as error:  # a source that is not there must not cost the other stages
             digest, verification = "", self._unreadable(stage, error)
         else:
-            verification = self._verified_before(stage, digest) or self._verified(stage, digest, listener)
+            verification = self._verified_before(stage, digest, depends) or self._verified(stage, digest, listener)
         if self._request.sanitize:
             self._sanitize(stage, verification)
         if verification.failure:
@@ -298,16 +300,18 @@ class Verifier:
         problem = request.only_problem(stage)
         return Prefetch.of(request.cluster, stage, examples=request.examples, seed=request.seed, problem=problem)
 
-    def _verified_before(self, stage: Stage[Any], digest: str) -> Verification | None:
+    def _verified_before(self, stage: Stage[Any], digest: str, depends: str) -> Verification | None:
         """What an earlier run found of this source. A failure is looked at again."""
-        before, interrupted = self._passed_before(stage, digest)
+        before, interrupted = self._passed_before(stage, digest, depends)
         if before and interrupted:
             self._interrupted.take_over(stage)
         elif before:
             self.relied_on += 1
         return before
 
-    def _passed_before(self, stage: Stage[Any], digest: str) -> tuple[Verification | None, bool]:
+    def _passed_before(
+        self, stage: Stage[Any], digest: str, depends: str | None = None
+    ) -> tuple[Verification | None, bool]:
         """How it has passed, and whether that was in the run that is continued."""
         if before := self._interrupted.result(stage, digest):
             return (before.verification if before.verification.verdict is Verdict.PASS else None), True
@@ -315,7 +319,7 @@ class Verifier:
         snapshot = self.snapshot(stage) if relies else None
         if snapshot is None:
             return None, False
-        return passed_before(stage, snapshot, self._run, self._request.any_seed), False
+        return passed_before(stage, snapshot, self._run, self._request.any_seed, depends), False
 
     def _sanitize(self, stage: Stage[Any], verification: Verification) -> None:
         """Let compute-sanitizer look at what failed, else at what `verify` would try first."""

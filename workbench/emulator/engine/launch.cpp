@@ -625,6 +625,9 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
 
     auto* special = reinterpret_cast<uint32_t*>(warp.registers + machine.program->special_offset);
     const int64_t first_sm = launch.seed ? Random{launch.seed}.below(132) : 0;
+    // a multiprocessor has 64 places for warps; the first warp of a block is in any of those of its scheduler
+    const int64_t first_warp =
+        launch.seed ? 4 * Random{launch.seed + static_cast<uint64_t>(block.id)}.below(16) : 0;
     const auto set = [&](Special which, int lane, uint32_t value) {
       special[static_cast<int>(which) * kLanes + lane] = value;
     };
@@ -634,7 +637,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
       set(Special::tid_y, l, thread / launch.block[0] % launch.block[1]);
       set(Special::tid_z, l, thread / launch.block[0] / launch.block[1]);
       set(Special::laneid, l, static_cast<uint32_t>(l));
-      set(Special::warpid, l, static_cast<uint32_t>(warp.id));
+      set(Special::warpid, l, static_cast<uint32_t>((warp.id + first_warp) % 64));
       set(Special::smid, l, static_cast<uint32_t>((block.id + first_sm) % 132));
       for (int d = 0; d < 3; ++d) {
         set(static_cast<Special>(static_cast<int>(Special::ctaid_x) + d), l, block.position[d]);

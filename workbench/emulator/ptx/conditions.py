@@ -39,7 +39,10 @@ def conditions(kernel: Function, known: Mapping[str, Values]) -> dict[int, npt.N
             results = _results(instruction)
             if instruction.guard is not None or len(results) != 1 or writes[results[0]] != 1:
                 continue
-            value = _value(instruction, values, known)
+            try:
+                value = _value(instruction, values, known)
+            except (ArithmeticError, ValueError):  # numbers that no 64 bits hold: nothing is known of them
+                value = None
             if value is not None:
                 values[results[0]] = value
                 if instruction.parts[0] == "setp":
@@ -139,7 +142,7 @@ def _number(name: str, parts: tuple[str, ...], kind: str, given: list[Values]) -
         "neg": lambda: -one,
         "abs": lambda: np.abs(one),
         "not": lambda: _as(~one, kind),
-        "popc": lambda: np.bitwise_count(one),
+        "popc": lambda: np.bitwise_count(one).astype(np.int64),
     }
     if name in _LOGIC:
         return np.asarray(_LOGIC[name](one, two))
