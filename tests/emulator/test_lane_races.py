@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from async_hazards import HEAD, launch, outer
 from emulation import line_of
 
+from workbench import emulator
 from workbench.emulator import FindingKind
 
 OVERWRITTEN = (
@@ -51,3 +53,44 @@ def test_what_several_instructions_have_read_is_overwritten(bug: str) -> None:
         if bug == "MET_IN_PART":
             assert outer(finding.other) == line_of(OVERWRITTEN, "// reads"), str(finding)
         assert finding.advice.startswith("__syncwarp() is missing between")
+
+
+IN_GLOBAL = """
+#ifdef RIGHT
+#define MEET __syncwarp();
+#else
+#define MEET
+#endif
+extern "C" __global__ void k(float* a) {
+    int t = threadIdx.x;
+    float *row = a + t * 4, seen = 0;
+#if defined(NEIGHBOUR)
+    seen = a[t + (t % 32 < 31)];
+#elif defined(SWAPPED)
+    seen = a[t ^ 1];
+#elif defined(ROWS)
+    for (int i = 0; i < 4; ++i) seen += row[i];
+#elif defined(HEAD)
+    seen = a[t / 32];
+    a[512 + t] = seen;
+#endif
+    MEET
+#ifdef HEAD
+    if (t % 32 == 7) a[t / 32] = 1;         // overwrites
+#elif defined(ROWS)
+    a[t / 32 * 128 + t % 32] = seen;        // overwrites
+#else
+    a[t] = seen;                            // overwrites
+#endif
+}
+"""
+
+
+@pytest.mark.parametrize("pattern", ["NEIGHBOUR", "SWAPPED", "ROWS", "HEAD"])
+def test_so_it_is_in_global_memory(pattern: str) -> None:
+    for right in (True, False):
+        text = ("#define RIGHT\n" if right else "") + f"#define {pattern}\n" + IN_GLOBAL
+        report = emulator.launch(text, "k", 1, 64, [np.arange(640, dtype=np.float32)])
+        codes = [(f.code, f.advice.partition(" is missing")[0]) for f in report.findings]
+        assert codes == ([] if right else [("race", "__syncwarp()")]), str(report)
+        assert all("// overwrites" in f.source_line for f in report.findings)

@@ -16,6 +16,17 @@ constexpr uint32_t kStorers = 32;      // of those that carry out bulk stores; f
 constexpr size_t kMostSuspected = 32;  // races that are not reported yet, of different lines
 constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are compared, that are kept
 
+// Of lanes that read one element after the other, the entry says just that. What its record has in place of
+// lanes, the bytes of an element and where lane 0 reads, modulo 32 elements, tells which lane it was.
+constexpr uint32_t kInTurn = 35, kNoTurn = ~0u;
+uint32_t turn_of(uint64_t address, uint32_t lane, uint32_t bytes) {
+  return static_cast<uint32_t>((address - lane * bytes) % (bytes * kLanes)) << 8 | bytes;
+}
+uint32_t lane_in_turn(uint32_t turn, uint64_t address) {
+  const uint64_t bytes = turn & 0xff;
+  return static_cast<uint32_t>((address - (turn >> 8)) / bytes % kLanes);
+}
+
 uint32_t warpgroups_of(const Machine& machine) { return (machine.warps_per_block + 3) / 4; }
 
 size_t agents_of(uint32_t cluster_size, uint32_t warps) {  // warps, TMA units and warpgroups; storers follow
@@ -324,6 +335,8 @@ class Touch {
     }
   }
 
+  // Which lanes the reads of global memory that follow are by.
+  void reads_by(uint32_t lanes) { readers_ = lanes; }
   // Lanes that access one element after the other; `lane` is the first one.
   void access_in_turn(uint64_t offset, uint64_t bytes, uint32_t lane, uint32_t element_bytes) {
     first_lane_ = lane;
@@ -473,8 +486,11 @@ class Touch {
     if (!element_bytes_) return false;
     if (!own_.partly.empty()) return true;
     const uint32_t last = last_write_ ? last_write_[cell] : 0;
-    const Record& other = table_.records[last >> 6];
-    return last && other.cluster == own_.cluster && other.agent == own_.agent && other.clock > own_.joined;
+    if (last && is_own(last) && table_.records[last >> 6].clock > own_.joined) return true;
+    const uint32_t since = since_[cell];
+    if (!(flags_ & kWrite) || !of_own_lanes(since)) return false;
+    return (since & 63) != kInTurn || (since & kSet) ||
+           table_.records[since >> 6].lanes != turn_of(base_ + start_, first_lane_, element_bytes_);
   }
   void forget() {
     std::fill_n(own_fine_, kOwnKept, 0u);
@@ -494,8 +510,10 @@ class Touch {
   // What came since the last write, this read included.
   uint32_t after_read(uint32_t last, uint32_t since, uint64_t cell, uint32_t lane) {
     if (last) check(last, cell, lane);
-    const uint32_t mine = record_ << 6 | (kShared ? lane : kUnknownLane);
+    uint32_t mine = record_ << 6 | (kShared ? lane : readers_);
     if (since == mine || (since == to_ && to_)) return since;
+    if (!kShared && (since & kSet ? table_.nodes[since & ~kSet].entry : since) >> 6 == record_)
+      mine = record_ << 6 | kUnknownLane;  // several lanes
     if (since == 0) return mine;
     if (since & kSet ? table_.nodes[since & ~kSet].strong_writes : writes(since))
       check_set(since, cell, lane);
@@ -540,11 +558,17 @@ class Touch {
     if (set) check_since(set, cell, lane);
     // Entries whose lanes are known come first in a set, and are of one warp: one lane of it speaks for
     // itself.
-    if ((all & kSet) && !only_here_ && !(set && is_own(set) && (set & 63) <= kManyLanes)) fine_set_ = all;
+    if ((all & kSet) && !only_here_ && !(set && is_own(set) && has_lanes(set))) fine_set_ = all;
   }
   bool is_own(uint32_t entry) const {
     const Record& record = table_.records[entry >> 6];
-    return kShared && record.agent == own_.agent && record.cluster == own_.cluster;
+    return record.agent == own_.agent && record.cluster == own_.cluster;
+  }
+  static bool has_lanes(uint32_t entry) { return (entry & 63) <= kManyLanes || (entry & 63) == kInTurn; }
+  // The lane of an entry, of those in turn the one whose cell this is.
+  uint32_t by_at(uint32_t entry, uint64_t cell) const {
+    if ((entry & 63) != kInTurn) return entry & 63;
+    return lane_in_turn(table_.records[entry >> 6].lanes, base_ + (cell << shift_));
   }
   void check_since(uint32_t entry, uint64_t cell, uint32_t lane) {
     const uint16_t theirs = table_.records[entry >> 6].flags;
@@ -564,10 +588,10 @@ class Touch {
     const uint32_t index = entry >> 6;
     const Record& other = table_.records[index];
     if (((flags_ | other.flags) & kNonCoherent) && !of_other_launch(own_, other))
-      return incoherent(other, entry & 63, cell, lane);
+      return incoherent(other, by_at(entry, cell), cell, lane);
     if (other.cluster == own_.cluster && other.agent == own_.agent) {
       if (other.clock <= own_.joined) return is_fine(index);
-      const uint32_t by = entry & 63;
+      const uint32_t by = by_at(entry, cell);
       lane = lane_at(cell, lane);
       if ((by == lane && lane != kManyLanes) || by > kManyLanes || index == record_ ||
           (!kShared && lane > kManyLanes))
@@ -579,7 +603,7 @@ class Touch {
     }
     if (!morally_strong(other) && !ordered(warp_, other, lane)) {
       if (observed(other, cell, lane)) return;
-      conflict(other, entry & 63, cell, lane);
+      conflict(other, by_at(entry, cell), cell, lane);
     }
     is_fine(index);
   }
@@ -652,11 +676,13 @@ class Touch {
   bool all_seen(const Record& other, uint32_t by, uint32_t lane) const {
     if (by != kManyLanes) return other.clock <= seen(own_, lane, by);
     bool all = true;
-    for_lanes(other.lanes, [&](int l) { all &= other.clock <= seen(own_, lane, static_cast<uint32_t>(l)); });
+    for_lanes(kShared ? other.lanes : ~0u,
+              [&](int l) { all &= other.clock <= seen(own_, lane, static_cast<uint32_t>(l)); });
     return all;
   }
   uint32_t lanes_of(uint32_t entry) const {
-    return (entry & 63) < kLanes ? 1u << (entry & 63) : table_.records[entry >> 6].lanes;
+    if ((entry & 63) < kLanes) return 1u << (entry & 63);
+    return kShared ? table_.records[entry >> 6].lanes : ~0u;
   }
 
   // Of an access by the async proxy.
@@ -682,21 +708,23 @@ class Touch {
         (old.flags & ~flags_ & (kNonCoherent | kReset)))
       return false;
     if (old.cluster == own_.cluster && old.agent == own_.agent) {
-      if (!kShared || (entry & 63) > kManyLanes || old.clock <= own_.joined) return true;
+      if (!has_lanes(entry) || old.clock <= own_.joined) return true;
+      if ((entry & 63) == kInTurn || (mine & 63) == kInTurn)
+        return (entry & 63) == (mine & 63) && old.lanes == table_.records[mine >> 6].lanes;
       return (mine & 63) != kUnknownLane && !(lanes_of(entry) & ~lanes_of(mine));
     }
     return ordered(own_, old);
   }
 
-  // Of shared memory: whether all of an entry, or of a set, are accesses by lanes of this warp that are known
-  // and need not have met since.
+  // Whether all of an entry, or of a set, are accesses by lanes of this warp that are known and need not have
+  // met since.
   bool of_own_lanes(uint32_t entry) const {
-    if (!kShared || entry == 0) return false;
+    if (entry == 0) return false;
     if (entry & kSet) {
       const Node& node = table_.nodes[entry & ~kSet];
       return node.of_one_warp && of_own_lanes(node.entry);
     }
-    return (entry & 63) <= kManyLanes && is_own(entry) && table_.records[entry >> 6].clock > own_.joined;
+    return has_lanes(entry) && is_own(entry) && table_.records[entry >> 6].clock > own_.joined;
   }
   // Whether an entry is of this warp, and as good as the one that is being made.
   bool is_of_now(uint32_t entry) const {
@@ -714,10 +742,12 @@ class Touch {
       }
       if (replaces(since, mine)) return mine;
     }
-    if (__builtin_expect(of_own_lanes(since), 0) && !own_.as_issued && (mine & 63) <= kManyLanes)
+    if (__builtin_expect(of_own_lanes(since), 0) && !own_.as_issued && has_lanes(mine))
       return transition(since, mine);
-    const uint32_t any = (mine & ~63u) | kUnknownLane;  // of accesses by several warps, lanes are not kept
-    if (since != from_) {                               // an instruction always adds the same entry
+    // of accesses by several warps, lanes are not kept
+    if (!kShared && !(since & kSet) && !is_own(since)) since = (since & ~63u) | kUnknownLane;
+    const uint32_t any = (mine & ~63u) | kUnknownLane;
+    if (since != from_) {  // an instruction always adds the same entry
       from_ = since;
       to_ = transition(since, any);
     }
@@ -872,7 +902,7 @@ class Touch {
   static constexpr uint32_t kOwnKept = 16;
   uint32_t *fine_, own_fine_[kOwnKept], kept_ = kRecentlyBefore, fine_set_ = 0;
   uint32_t from_ = 0, to_ = 0;  // the last transition
-  uint32_t first_lane_ = 0, element_bytes_ = 0;
+  uint32_t first_lane_ = 0, element_bytes_ = 0, readers_ = kUnknownLane;
   bool only_here_ = false;  // what was found to come before holds for this cell, and not for its records
 };
 
@@ -1239,6 +1269,15 @@ uint32_t using_lanes(const Warp& warp, Access access) {
   return lanes;
 }
 
+// By which lane an entry says that elements are read which lie one behind the other, as lanes from the first
+// on do; their number.
+uint32_t reader(Record& record, uint64_t address, uint32_t first, uint64_t count, uint32_t bytes) {
+  if (count == 1) return first;
+  const uint32_t turn = turn_of(address, first, bytes);
+  if (record.lanes == kNoTurn) record.lanes = turn;
+  return record.lanes == turn ? kInTurn : kUnknownLane;
+}
+
 }  // namespace
 
 void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offset, uint32_t bytes,
@@ -1253,8 +1292,19 @@ void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offse
   if (!record) return;
   Touch<false> touch(warp, races.table, shadow_of(*warp.machine, allocation, flags), races.global_shift,
                      allocation.address, record);
+  // Elements that are smaller than granules, and what a copy reads, are not told apart by lane.
+  const bool by_lane =
+      access == Access::read && !flags && !warp.races->as_issued && bytes >> races.global_shift;
+  const auto read_by = [&](int lane, uint64_t count) {
+    if (by_lane)
+      touch.reads_by(reader(races.table.records[record], allocation.address + offset[lane],
+                            static_cast<uint32_t>(lane), count, bytes));
+  };
   if (!warp.races->partly.empty() || lanes != ~0u)
-    for_lanes(warp.active & lanes, [&](int l) { touch.access(offset[l], bytes, static_cast<uint32_t>(l)); });
+    for_lanes(warp.active & lanes, [&](int l) {
+      read_by(l, 1);
+      touch.access(offset[l], bytes, static_cast<uint32_t>(l));
+    });
   else if (pattern == Pattern::scattered && access == Access::read)
     for (uint32_t left = warp.active; left;) {  // neighbours that read neighbouring elements, as one
       const int first = __builtin_ctz(left);
@@ -1265,22 +1315,28 @@ void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offse
         const int next = __builtin_ctz(left);
         if (offset[next] == end)
           end += bytes;
-        else if (offset[next] + bytes != end)
+        else if (offset[next] + bytes != end || (in_turn && end - offset[first] > bytes))
           break;
         in_turn &= end == offset[first] + static_cast<uint64_t>(next - first + 1) * bytes;
         left &= left - 1;
       }
-      if (in_turn)
+      if (in_turn) {
+        read_by(first, (end - offset[first]) / bytes);
         touch.access_in_turn(offset[first], end - offset[first], static_cast<uint32_t>(first), bytes);
-      else
+      } else {
+        touch.reads_by(kUnknownLane);
         touch.access(offset[first], end - offset[first], kUnknownLane);
+      }
     }
   else if (pattern == Pattern::scattered)
     for_lanes(warp.active, [&](int l) { touch.access(offset[l], bytes, static_cast<uint32_t>(l)); });
-  else if (pattern == Pattern::contiguous)
+  else if (pattern == Pattern::contiguous) {
+    read_by(0, kLanes);
     touch.access_in_turn(offset[0], uint64_t{bytes} * kLanes, 0, bytes);
-  else
+  } else {
+    if (by_lane) touch.reads_by(kManyLanes);
     touch.access(offset[0], bytes, kManyLanes);
+  }
 }
 
 void race_product(const Warp& warp, const std::vector<SharedRun>& runs, bool begins) {
