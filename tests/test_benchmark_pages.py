@@ -15,6 +15,8 @@ import pytest
 import random_calls
 import random_problems
 import recorded
+import suite_cases
+import suites
 from emulated_gpu import EmulatedGpu
 
 from workbench import ops
@@ -169,3 +171,34 @@ def test_a_fault_of_a_public_kernel_is_found_with_its_witness_and_its_remedy_is_
     assert f"`y[{row['witness']['index']}]` becomes" in said and "Remedy: a barrier. With it" in said
     with pytest.raises(ValueError, match="leaves"):
         found.entry(1, case, {**row, "left": [row["found"]]})
+
+
+RACY = """//xfail:NOT_ALL_VERIFIED
+//--blockDim=64 --gridDim=[1,1] -DSHIFT=1
+__global__ void shift(int* a, unsigned width) {
+    __requires(width == 40);
+    if (threadIdx.x < width) a[threadIdx.x] = a[threadIdx.x + SHIFT];
+}
+"""
+
+
+def test_a_case_of_a_suite_is_launched_as_its_first_lines_say_and_counted_by_its_label(tmp_path: Path) -> None:
+    prelude = tmp_path / "annotations.h"
+    prelude.write_text(suite_cases.PRELUDE)
+    cases = []
+    for name, old, new in (("racy", "", ""), ("right", "SHIFT=1", "SHIFT=0"), ("odd", "int* a", "struct other a")):
+        file = tmp_path / f"{name}.cu"
+        file.write_text(RACY.replace(old, new))
+        cases += suite_cases.annotated(name, file, name != "right", lines=frozenset({5}))
+    assert "--grid 1,1 --block 64" in " ".join(cases[0].launches[0]) and "--arg=width:u32=40" in cases[0].launches[0]
+    rows = {row["case"]: row for row in suites.judged(cases, [f"--option=--pre-include={prelude}"], 2)}
+    assert rows["racy"] == {"case": "racy", "faulty": True, "at": True, "as": "found", "said": "race at 5"}
+    assert rows["right"]["as"] == "clean" and rows["odd"]["as"] == "not run"
+    missed = {"case": "other", "faulty": True, "as": "missed", "said": ""}
+    strict = {"case": "equal", "faulty": True, "as": "strict", "said": "race_same_value at 1"}
+    counted = suites.figures([*rows.values(), missed, strict])
+    assert counted == [5, 1, 1, 1, 0, 1, 1, "0.667", "1.000", "1 of 1"]
+    made = {"environment": {"commit": "c" * 40, "date": "2026-01-02"}, "device": {"name": "emulator", "driver": ""}}
+    kept = {"commit": "d" * 40, "rows": [*rows.values(), missed]}
+    page = suites.page(made | {"suites": {"Faial": kept}})
+    assert "| `other` | missed | nothing" in page and "struct other" in page and "`dddddddddddd`" in page

@@ -1,0 +1,339 @@
+"""The suites of `benchmarks/suites.py`: how their cases are found and launched, and what their authors say of them."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import itertools
+import json
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench import emulator
+from workbench.cli.launches import example_argument
+from workbench.cli.main import main as workbench
+
+ORDER = frozenset({"race", "deadlock", "livelock", "barrier_misuse", "divergent_collective"})
+MEMORY = frozenset({"out_of_bounds", "misaligned", "uninitialised", "read_only", "assertion", "trap"})
+THREADS, ELEMENTS = 1024, 1 << 16
+"""About so many threads are launched where a suite asks for more, and so many elements an array has."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel: the words of `workbench emulate` after the file, for each launch that is tried, and what is expected.
+
+    Findings of other ``kinds`` come from our choice of inputs, and count neither way. ``lines`` are those that are
+    wrong, where the suite marks them. ``left_out`` says why a case cannot be run.
+    """
+
+    name: str
+    file: Path
+    faulty: bool
+    launches: Sequence[Sequence[str]] = ()
+    kinds: frozenset[str] = ORDER
+    lines: frozenset[int] = frozenset()
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A public repository, and its cases; those that are written first go into the second folder."""
+
+    repository: str
+    about: str
+    cases: Callable[[Path, Path], Iterator[Case]]
+    options: Sequence[str] = field(default=("--max-seconds", "60"))
+
+
+PRELUDE = """
+#define __requires(...) ((void)0)
+#define __ensures(...) ((void)0)
+#define __assume(...) ((void)0)
+#define __invariant(...) ((void)0)
+#define __global_invariant(...) ((void)0)
+#define __function_wide_invariant(...) ((void)0)
+#define __requires_fresh_array(...) ((void)0)
+#define __barrier_invariant(...) ((void)0)
+#define __axiom(...)
+#define __assert(condition) do { if (!(condition)) __trap(); } while (0)
+#define __implies(a, b) (!(a) || (b))
+#define __read(...) 0
+#define __write(...) 0
+#define __read_implies(...) 1
+#define __write_implies(...) 1
+#define __no_read(...) 1
+#define __no_write(...) 1
+#define __enabled() 1
+#define __other_int(value) (value)
+#define __builtin_memset memset
+#ifdef GROUPS
+#include <cooperative_groups.h>
+#endif
+"""
+"""Annotations of GPUVerify, which say nothing to a compiler."""
+
+
+def document_of(words: Sequence[str]) -> dict[str, Any]:
+    """What a command of `workbench` says with `--json`, executed in this process."""
+    shown, ignored = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(ignored), contextlib.suppress(SystemExit):
+        workbench(args=[*words, "--json"], prog_name="workbench")
+    document: dict[str, Any] = json.loads(shown.getvalue())
+    return document
+
+
+def extents(text: str) -> list[int]:
+    """`[64,8]` or `64` as numbers."""
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def scalar(text: str, name: str, threads: int, least: bool) -> int:
+    """A value of a whole number that the annotations of a kernel allow; the least of those that are tried, or not."""
+    said = rf"__(?:requires|assume)\(\s*{name}\s*"
+    if stated := re.search(rf"{said}==\s*(\d+)|^//\s*{name} = (\d+)", text, re.MULTILINE):
+        return int(stated[1] or stated[2])
+    value = 32 if least else threads
+    for sign, number in re.findall(rf"{said}([<>]=?)\s*(\d+)", text):
+        value = min(value, int(number) - 1) if sign[0] == "<" else max(value, int(number) + 1)
+    return value
+
+
+def members(kind: str, text: str, threads: int, least: bool) -> str:
+    """A struct by value, of the pointers and numbers that its definition in a source lists; empty: it has others."""
+    found = re.search(rf"struct\s+{kind}\s*\{{([^{{}}]*)\}}|struct\s*\w*\s*\{{([^{{}}]*)\}}\s*{kind}\s*;", text)
+    listed = [part.strip() for part in (found[1] or found[2]).split(";") if part.strip()] if found else []
+    if not listed or any("[" in part or "," in part for part in listed):
+        return ""
+    return "{" + "; ".join(argument(part, k, text, threads, least) for k, part in enumerate(listed)) + "}"
+
+
+def argument(parameter: str, number: int, text: str, threads: int, least: bool) -> str:
+    """An `--arg` for a parameter. Raises ValueError where no array and no number can be given for it."""
+    given = example_argument(parameter.replace("long long int", "long long"), number)
+    name = (re.findall(r"\w+", parameter) or ["a"])[-1]
+    if ":TYPE" in given and "*" in parameter and "**" not in parameter:
+        return f"{name}:u8[{8 * ELEMENTS}]=zeros"  # structs and vectors
+    if ":TYPE" in given:
+        kind = re.sub(r"\b(?:const|struct)\b", "", parameter).split()[0]
+        if found := members(kind, text, threads, least):
+            return f"{name}:{found}"
+        raise ValueError(f"the parameter {parameter} is no array and no number")
+    if "*" in parameter:
+        fill = "random" if ":f" in given else "zeros"
+        return re.sub(r"\[1024\].*", f"[{ELEMENTS}]={fill}", given)
+    if re.search(r":[iu]\d+=", given):
+        given = re.sub(r"=.*", f"={scalar(text, name, threads, least)}", given)
+    return re.sub(r":([iu])8=\d+", r":\g<1>8=1", given)
+
+
+def annotated(name: str, file: Path, faulty: bool, **more: object) -> Iterator[Case]:
+    """The kernels of a file whose first lines name grid and block: `--gridDim=[64,64] --blockDim=16`."""
+    text = file.read_text(errors="replace")
+    block = extents(re.search(r"--blockDim=(\S+)", text)[1])  # type: ignore[index]
+    grid = extents(re.search(r"--gridDim=(\S+)", text)[1])  # type: ignore[index]
+    while math.prod(block) > 1024:
+        block[block.index(max(block))] //= 2
+    for k in range(len(grid)):
+        most = max(2, THREADS // math.prod(block))
+        grid[k] = min(grid[k], most if len(grid) == 1 else max(2, int(most**0.5)))
+    threads = math.prod(grid) * math.prod(block)
+    folder = more.pop("folder", file.parent)
+    try:
+        kernels = emulator.signatures(file, [str(folder)])
+    except Exception as error:
+        yield Case(name, file, faulty, left_out=str(error).splitlines()[0][:160])
+        return
+    if not kernels:
+        yield Case(name, file, faulty, left_out="the file has no kernel")
+    for entry, parameters in kernels[:1]:
+        shape = ["--grid", ",".join(map(str, grid)), "--block", ",".join(map(str, block)), "--include", str(folder)]
+        shape += ["--shared=16384"]
+        shape += [f"--define={macro}" for macro in re.findall(r"^//--.* -D(\w+=\w+)", text, re.MULTILINE)]
+        shape += ["--define=GROUPS=1"] if re.search(r"\b(?:grid_group|thread_block)\b", text) else []
+        try:
+            launches = [
+                ["--entry", entry, *shape]
+                + [f"--arg={argument(p, k, text, threads, least)}" for k, p in enumerate(parameters)]
+                for least in (False, True)
+            ]
+            launches = launches[:1] if launches[0] == launches[1] else launches
+            if "null pointer" in text:
+                launches.append(["--entry", entry, *shape, *("--arg=u64=0" for _ in parameters)])
+        except ValueError as error:
+            yield Case(name, file, faulty, left_out=str(error))
+            return
+        yield Case(name, file, faulty, launches, **more)  # type: ignore[arg-type]
+
+
+def gpuverify(root: Path, made: Path) -> Iterator[Case]:
+    tests = root / "testsuite/CUDA"
+    for file in sorted(tests.rglob("*.cu")):
+        text, name = file.read_text(errors="replace"), str(file.parent.relative_to(tests))
+        label = text.split(maxsplit=1)[0]
+        faulty = label != "//pass"
+        if faulty and "NOT_ALL_VERIFIED" not in label:
+            yield Case(name, file, faulty, left_out="the label is about what GPUVerify's own compiler refuses")
+        elif ("__invariant" in text and "loop invariant" in text) or "__axiom" in text or "host is free" in text:
+            yield Case(name, file, faulty, left_out="the label is about a proof, or about what no launch can have")
+        elif "__other_" in text:
+            yield Case(name, file, faulty, left_out="an annotation speaks of another thread's values")
+        elif "--warp-sync" in text and not faulty:
+            yield Case(name, file, faulty, left_out="the label takes lanes to run in step, as they need not")
+        else:
+            null = re.search(r"null|constant memory|0-sized", text)
+            marked = frozenset(int(line) for line in re.findall(r"kernel\\?\.cu:(\d+)", text))
+            kinds = ORDER | {"assertion", "trap", "read_only"} | ({"out_of_bounds"} if null and faulty else set())
+            yield from annotated(name, file, faulty, kinds=kinds, lines=marked if faulty else frozenset())
+
+
+_BARRIER = re.compile(r"^(\s*)__syncthreads\(\)\s*;", re.MULTILINE)
+_REMOVED = re.compile(r"^(\s*)//\s*(_{0,2}syncthreads\(\)\s*;)", re.MULTILINE)
+
+
+def mutants(root: Path, made: Path) -> Iterator[Case]:
+    """Of kernels with barriers: as they are, and without the first barrier of the kernel itself."""
+    files = [file for file in sorted(root.rglob("*.cu")) if _BARRIER.search(file.read_text(errors="replace"))]
+    for file in files[::2]:
+        text, name = file.read_text(errors="replace"), str(file.relative_to(root).with_suffix(""))
+        head = re.search(r"//--.*\n", text)
+        if "//pass" not in text or not head:
+            continue
+        yield from annotated(name, file, False)
+        kernel = text.find("__global__")
+        removed = _BARRIER.search(text, kernel) or _BARRIER.search(text)
+        assert removed is not None
+        mutant = made / f"{name.replace('/', '__')}.cu"
+        mutant.write_text(text[: removed.start()] + removed[1] + ";" + text[removed.end() :])
+        yield from annotated(f"{name}, first barrier removed", mutant, True, folder=file.parent)
+
+
+def gpurepair(root: Path, made: Path) -> Iterator[Case]:
+    """Kernels whose barriers were commented out; with the barriers back they are correct."""
+    tests = root / "tests/testsuite"
+    for file in sorted(tests.rglob("kernel.cu")):
+        name = str(file.parent.relative_to(tests))
+        if name.startswith("CUDA/"):
+            continue  # GPUVerify's
+        text = file.read_text(errors="replace")
+        removed = bool(_REMOVED.search(text))
+        repaired = re.search(r"^\s*(?:__syncthreads|synchronize)\(", text, re.MULTILINE) and "unrepairable" not in name
+        yield from annotated(name, file, removed or not (name.startswith("CUDAS") or bool(repaired)))
+        if removed:
+            restored = made / f"{name.replace('/', '__')}.cu"
+            restored.write_text(_REMOVED.sub(r"\1\2", text))
+            yield from annotated(f"{name}, barriers restored", restored, False, folder=file.parent)
+
+
+def indigo(root: Path, made: Path) -> Iterator[Case]:
+    """Graph kernels, generated with planted bugs that their names list. Lines differ from those of the right kernel."""
+    rng, nodes = np.random.default_rng(1), 50
+    degree = rng.integers(0, 5, nodes)
+    first = np.concatenate([[0], np.cumsum(degree)]).astype(np.int32)
+    arrays = {
+        "nindex": first,
+        "nlist": np.concatenate([np.sort(rng.choice(nodes, d, replace=False)) for d in degree]).astype(np.int32),
+        "data1": np.concatenate([[0], rng.integers(0, nodes, 2 * nodes)]).astype(np.int32),
+        "data2": np.concatenate([[0], rng.integers(0, first[-1], 2 * nodes)]).astype(np.int32),
+    }
+    for key, array in arrays.items():
+        np.save(made / f"{key}.npy", array)
+    given = [f"--arg={key}:i32=@{made / key}.npy" for key in arrays]
+    for file in sorted((root / "indigo/indigo_sources").rglob("*.cu"))[::4]:
+        bugs = re.findall(r"_(\w*?(?:Bug|race))(?=_|$)", file.stem.replace("_", "__"))
+        right = file.with_name(re.sub(r"_[a-z]*(?:Bug|race)(?=_|$)", "", file.stem) + ".cu")
+        lines: set[int] = set()
+        if bugs and right.exists():
+            a, b = right.read_text().splitlines(), file.read_text().splitlines()
+            for tag, _, _, low, high in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+                lines.update(range(low + 1, high + 2) if tag != "equal" else ())
+        shape = (50, 64) if "_block" in file.stem else (25, 64) if "_warp" in file.stem else (2, 32)
+        launch = ["--grid", str(shape[0]), "--block", str(shape[1]), *given, f"--arg=numv:i32={nodes}"]
+        launch += ["--include", str(root / "indigo/indigo_include")]
+        yield Case(file.stem, file, bool(bugs), [launch], ORDER | MEMORY, frozenset(lines))
+
+
+def scor(root: Path, made: Path) -> Iterator[Case]:
+    """Two blocks, or two warps, that hand over by scoped atomics, fences and locks."""
+    for file in sorted((root / "microbenchmarks/src").glob("*.cu")):
+        shape = {name: int(value) for name, value in re.findall(r"#define (NBLOCKS|TPERBLK)\s+(\d+)", file.read_text())}
+        launch = ["--grid", str(shape["NBLOCKS"]), "--block", str(shape["TPERBLK"]), "--arg=data:u32[64]=zeros"]
+        yield Case(file.stem, file, file.stem.startswith("race_"), [[*launch, "--seeds", "10"]])
+
+
+def sanitizer(root: Path, made: Path) -> Iterator[Case]:
+    """NVIDIA's samples, one for each tool; a memset that stops short is an array whose end is not written."""
+    data, total = "--arg=data_in:i32[128]=zeros", "--arg=sum_out:i32[1]"
+    launches = {
+        "Memcheck/memcheck_demo:unaligned_kernel": ["--grid=1", "--block=1"],
+        "Memcheck/memcheck_demo:out_of_bounds_kernel": ["--grid=1", "--block=1"],
+        "Racecheck/block_error:sumKernel": ["--grid=1", "--block=128", data, total],
+        "Racecheck/warp_error:sumKernel": ["--grid=1", "--block=64", data, total],
+        "Synccheck/divergent_threads:myKernel": ["--grid=1", "--block=64", "--arg=data_in:i32[1008]=zeros", total],
+        "Synccheck/illegal_syncwarp:myKernel": ["--grid=1", "--block=32", total],
+        "Initcheck/memset_error:vectorAdd": ["--grid=2", "--block=32", "--arg=v:i32[64]"],
+        "Suppressions/suppressions_initcheck_demo:mult": [
+            *("--grid=1", "--block=123", "--arg=a:i32[123]", "--arg=b:i32[123]", "--arg=size:i32=123"),
+        ],
+    }
+    for name, launch in launches.items():
+        file, _, kernel = name.partition(":")
+        yield Case(name, root / f"{file}.cu", True, [["--entry", kernel, *launch]], ORDER | MEMORY)
+
+
+def faial(root: Path, made: Path) -> Iterator[Case]:
+    """The kernels of the tutorial."""
+    right = {"saxpy", "read-index-fixed"}
+    for file in sorted(root.rglob("*.cu")):
+        made_of = made / file.name
+        made_of.write_text("//--blockDim=64 --gridDim=4\n" + file.read_text())
+        yield from annotated(file.stem, made_of, file.stem not in right, folder=file.parent)
+
+
+def hecbench(root: Path, made: Path) -> Iterator[Case]:
+    """Programs as they are, launched as `workbench check` reads it in them. None is known to be wrong."""
+    for file in sorted((root / "src").glob("*-cuda/main.cu"))[::5]:
+        yield from itertools.islice(as_proposed(file, str(file.parent.name)), 1)
+
+
+def as_proposed(file: Path, name: str) -> Iterator[Case]:
+    """The launches of a file, as far as `workbench check` can read them."""
+    document = document_of(["check", str(file)])
+    if not document["ok"]:
+        yield Case(name, file, False, left_out=document["error"]["message"].splitlines()[0][:160])
+        return
+    commands = {launch["command"]: None for launch in document["result"]["launches"]}
+    for number, command in enumerate(commands, 1):
+        yield Case(f"{name}, launch {number}", file, False, [shlex.split(command)[3:]])
+
+
+SUITES = {
+    "GPUVerify": Suite("mc-imperial/gpuverify", "The CUDA part of its test suite, one kernel a file.", gpuverify),
+    "GPURepair": Suite("cs17resch01003/gpurepair", "Kernels without their barriers, and with them.", gpurepair),
+    "GPUVerify's benchmarks": Suite(
+        "mc-imperial/GPUVerifyBenchmarks", "Every second kernel with barriers, and without its first barrier.", mutants
+    ),
+    "Indigo": Suite(
+        "JohnJacobsonIII/HiRace-Artifact-SC24", "Irregular kernels with planted bugs, every fourth of HiRace's.", indigo
+    ),
+    "ScoR": Suite("csl-iisc/ScoR", "Its microbenchmarks of scoped synchronisation.", scor),
+    "compute-sanitizer": Suite("NVIDIA/compute-sanitizer-samples", "NVIDIA's samples of wrong kernels.", sanitizer),
+    "HeCBench": Suite(
+        "zjin-lcf/HeCBench",
+        "The first launch of every fifth program.",
+        hecbench,
+        ("--max-seconds=10",),
+    ),
+    "Faial": Suite("cogumbreiro/faial-tutorial", "The kernels of its tutorial.", faial),
+}
+
+NOTES: dict[str, str] = {}
+"""Of a missed case or an alarm, `SUITE/CASE`: who is right."""

@@ -1,0 +1,197 @@
+"""Suites of kernels that others wrote, judged by `workbench emulate`: makes `reports/suites.md`.
+
+    python benchmarks/suites.py measure OUTPUT.json --snapshots FOLDER [--suite NAME]   # goes on where it stopped
+    python benchmarks/suites.py write [OUTPUT.json]     # the page, of that file and nothing else
+
+FOLDER has clones of the public repositories that `suite_cases.SUITES` names. Nothing of them is kept but the names of
+cases. Each case is a process of its own, which ends itself after a time limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import recorded
+from suite_cases import NOTES, PRELUDE, SUITES, Case, document_of
+from tabulate import tabulate
+
+from workbench.devices.emulated import EmulatedDevice
+
+RECORD = Path(__file__).parents[1] / "reports/suites.json"
+SECONDS = 120
+OUTCOMES = ("found", "strict", "missed", "alarm", "clean", "not run")
+"""Of faulty cases: named by an error, only by a strict finding, not at all. Of correct ones: blamed or not."""
+
+
+def refusal(message: str) -> str:
+    """The sentence of a refusal that says why: a compiler's first error, and no path."""
+    lines = message.splitlines()
+    return re.sub(r"^\S*/", "", next((line for line in lines if "error: " in line), lines[0])).strip()[:120]
+
+
+def outcome(case: Case, documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the launches of a case say of it: a row of the record."""
+    row: dict[str, Any] = {"case": case.name, "faulty": case.faulty}
+    if case.left_out:
+        return row | {"as": "not run", "said": case.left_out}
+    said, strict = "", ""
+    for document in documents:
+        if document.get("error") and not document.get("result"):
+            return row | {"as": "not run", "said": refusal(document["error"]["message"])}
+        for finding in document["result"]["findings"]:
+            if finding["code"] == "budget":
+                return row | {"as": "not run", "said": "the launch takes too long"}
+            places = [p["line"] for p in (finding["location"], finding["other"]) if p]
+            if finding["kind"] in case.kinds and finding["severity"] == "error":
+                row["at"] = row.get("at", False) or not case.lines.isdisjoint(places)
+                said = said or f"{finding['code']} at {places[0] if places else 0}"
+            elif finding["kind"] in case.kinds:
+                strict = strict or f"{finding['code']} at {places[0] if places else 0}"
+    if not case.lines:
+        row.pop("at", None)
+    if case.faulty:
+        return row | {"as": "found" if said else "strict" if strict else "missed", "said": said or strict}
+    return row | {"as": "alarm" if said else "clean", "said": said or strict}
+
+
+def _judge(case: Case, options: list[str], answer: Connection) -> None:
+    """In a process of its own: the launches of a case, up to the first that finds what counts."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(SECONDS)
+    documents = []
+    for launch in case.launches:
+        documents.append(document_of(["emulate", str(case.file), *launch, *options]))
+        if outcome(case, documents)["as"] in ("found", "alarm"):
+            break
+    answer.send(outcome(case, documents))
+
+
+def judged(cases: Iterable[Case], options: list[str], jobs: int) -> Iterator[dict[str, Any]]:
+    """The row of each case, in the order in which they end."""
+    fork, waiting = multiprocessing.get_context("fork"), iter(cases)
+    running: dict[Any, tuple[Case, Any]] = {}
+    while True:
+        for case in itertools.islice(waiting, jobs - len(running)):
+            receiver, sender = fork.Pipe(duplex=False)
+            process = fork.Process(target=_judge, args=(case, options, sender))
+            process.start()
+            sender.close()
+            running[receiver] = (case, process)
+        if not running:
+            return
+        ready: list[Any] = wait([*running])
+        for receiver in ready:
+            case, process = running.pop(receiver)
+            row: dict[str, Any] = {"case": case.name, "faulty": case.faulty, "as": "not run"}
+            with receiver, contextlib.suppress(EOFError):
+                row = receiver.recv()
+            process.join()
+            yield row if "said" in row else row | {"said": f"no answer within {SECONDS} s"}
+
+
+def measure(chosen: argparse.Namespace) -> None:
+    """Makes the record, or goes on with it. Ends the program where a snapshot is missing."""
+    if chosen.file.exists():
+        record = recorded.read(chosen.file)
+    else:
+        record = recorded.begin(EmulatedDevice().info()) | {"suites": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        prelude = Path(folder) / "annotations.h"
+        prelude.write_text(PRELUDE)
+        first = Path(folder) / "first.cu"
+        first.write_text("__global__ void first(int* a) { a[0] += a[threadIdx.x]; }")
+        document_of(["emulate", str(first), "--grid=1", "--block=64", "--arg=i32[9]"])  # loads what all processes need
+        for name in chosen.suite or SUITES:
+            suite = SUITES[name]
+            root = chosen.snapshots / suite.repository.rpartition("/")[2]
+            if not root.is_dir():
+                raise SystemExit(f"{root} is missing: clone https://github.com/{suite.repository} there")
+            commit = subprocess.run(
+                ["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True
+            ).stdout.strip()
+            kept = record["suites"].setdefault(name, {"commit": commit, "rows": []})
+            done = {row["case"] for row in kept["rows"]}
+            made = Path(folder) / name
+            made.mkdir()
+            left = (case for case in suite.cases(root, made) if case.name not in done)
+            options = [*suite.options, f"--option=--pre-include={prelude}"]
+            for row in judged(left, options, chosen.jobs):
+                kept["rows"].append(row)
+                kept["rows"].sort(key=lambda row: row["case"])
+                recorded.save(record, chosen.file)
+                print(name, *row.values(), flush=True)
+
+
+def ratio(part: int, whole: int) -> str:
+    return f"{part / whole:.3f}" if whole else "-"
+
+
+def figures(rows: list[dict[str, Any]]) -> list[Any]:
+    """The cells of one suite: counts, recall, precision, and how many findings are at the line that is wrong."""
+    count = Counter(row["as"] for row in rows)
+    found, strict, missed, alarm = (count[name] for name in OUTCOMES[:4])
+    placed = [row["at"] for row in rows if row["as"] == "found" and "at" in row]
+    return [
+        len(rows),
+        *(count[name] for name in OUTCOMES),
+        ratio(found + strict, found + strict + missed),
+        ratio(found, found + alarm),
+        f"{sum(placed)} of {len(placed)}" if placed else "-",
+    ]
+
+
+def page(record: dict[str, Any]) -> str:
+    """The Markdown page."""
+    suites = record["suites"]
+    head = ["suite", "cases", *OUTCOMES, "recall", "precision", "at the line"]
+    table = [[f"[{n}](https://github.com/{SUITES[n].repository})", *figures(suites[n]["rows"])] for n in suites]
+    table.append(["all", *figures([row for kept in suites.values() for row in kept["rows"]])])
+    parts = [
+        "# Suites that others wrote\n",
+        "`workbench emulate` judges public suites whose authors say which kernels are wrong. *found*, *strict* and "
+        "*missed* count the faulty ones, *alarm* and *clean* the correct ones. Recall counts strict findings; "
+        "precision is that of errors. *at the line*: findings where a suite marks the line, those that name it. "
+        "Written by `benchmarks/suites.py` from [the JSON beside it](suites.json).\n",
+        recorded.made_on(record),
+        tabulate(table, head, "pipe") + "\n",
+    ]
+    for name, kept in suites.items():
+        suite = SUITES[name]
+        parts.append(f"## {name}\n\n{suite.about} Snapshot: commit `{kept['commit'][:12]}`.\n")
+        looked = [
+            [f"`{row['case']}`", row["as"], row["said"] or "nothing", NOTES.get(f"{name}/{row['case']}", "")]
+            for row in kept["rows"]
+            if row["as"] in ("missed", "alarm")
+        ]
+        if looked:
+            parts.append(tabulate(looked, ["case", "as", "said", "who is right"], "pipe") + "\n")
+        reasons = Counter(row["said"] for row in kept["rows"] if row["as"] == "not run")
+        if reasons:
+            shown = [f"- {number}: {reason.replace(os.sep, ' ')}" for reason, number in reasons.most_common(12)]
+            parts.append("Not run:\n\n" + "\n".join(shown) + "\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    recorded.main(
+        __doc__,
+        RECORD,
+        measure,
+        page,
+        snapshots={"type": Path, "default": Path("snapshots"), "help": "Folder of clones."},
+        suite={"action": "append", "choices": [*SUITES], "help": "Only this one."},
+        jobs={"type": int, "default": 2},
+    )
