@@ -226,7 +226,7 @@ def _listed(shape: Sequence[int]) -> str:
 def split(text: str) -> list[str]:
     """What stands between commas that are in no brackets."""
     found, depth = [""], 0
-    for character in text:
+    for character in text.replace("->", "."):
         depth += (character in "([{<") - (character in ")]}>")
         if character == "," and depth == 0:
             found.append("")
