@@ -22,10 +22,10 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 70_160),
-    "Python of tests/": (("tests",), (".py",), 63_105),
+    "Python of workbench/": ((PACKAGE,), (".py",), 70_310),
+    "Python of tests/": (("tests",), (".py",), 65_025),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 9_700),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 25_930),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 26_830),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_800),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

@@ -157,6 +157,8 @@ def batch_of(forms: Sequence[Form], arrays: list[Array], *, in_place: Sequence[s
         + (_CELL_REGISTERS.format(tiles=2 * tile, bars=8 * BLOCK) if memory else ""),
         before=f".const .align 16 .b8 bank[{len(CONSTANT)}] = {{{', '.join(map(str, CONSTANT))}}};" if memory else "",
     ).replace(".version 8.5", ".version 8.7")
+    if any(form.newer for form in forms):
+        text = text.replace("sm_90a", "sm_100a")
     results: list[Any] = [np.zeros(end, np.uint8)]
     if memory:
         results += [np.zeros(16 * count, np.uint8), PARAMETER.view("V16")]

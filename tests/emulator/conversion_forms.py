@@ -8,6 +8,7 @@ import softfloat
 from float_forms import ROUNDINGS, when_tiny, with_modifiers
 from form import E5M2, PAIRS, TINY, Definition, Form, bits_of, read, signed
 from integer_forms import clamped
+from narrow_forms import narrow_form
 from softfloat import F16, F32, FORMATS, Format
 
 _INTEGRAL = {"rni": "rn", "rzi": "rz", "rmi": "rm", "rpi": "rp"}
@@ -34,6 +35,8 @@ def conversion_form(operation: str) -> Form | None:
     _, *parts = operation.split(".")
     if parts[0] == "pack":
         return _pack(operation, parts)
+    if found := narrow_form(operation):
+        return found
     target, source = parts[-2:]
     modifiers = parts[:-2]
     if "e4m3x2" in (target, source) or "e5m2x2" in (target, source):

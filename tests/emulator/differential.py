@@ -70,7 +70,7 @@ def form_groups(name: str) -> list[list[Form]]:
     """The batches of one part of the forms."""
     kind, _, part = name.partition(" ")
     parts = LANE_PARTS if kind == LANES else MEMORY_PARTS
-    forms = [form for form in all_forms(kind) if not form.operation.endswith("f32x2")]  # which sm_90a does not have
+    forms = [form for form in all_forms(kind) if not form.newer]
     return grouped(forms, BATCH)[int(part) :: parts]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy.typing as npt
 from softfloat import BF16, F16, F32, Format
 
+from workbench.emulator.architectures import missing
+
 Array = npt.NDArray[Any]
 Definition = Callable[..., Any]
 
@@ -82,6 +84,11 @@ class Form:
     adjust: Callable[[list[Array]], None] | None = None
     flushes: dict[str, Definition] = field(default_factory=dict)
     extra: str = ""
+
+    @property
+    def newer(self) -> bool:
+        """Whether sm_90a does not have it."""
+        return missing(self.operation, "sm_90a") is not None
 
     @property
     def plain(self) -> bool:

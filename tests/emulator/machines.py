@@ -51,8 +51,7 @@ class Emulated:
             if isinstance(argument, np.ndarray):
                 argument = argument.tobytes()
             arguments.append(int(argument) if isinstance(argument, np.integer) else argument)
-        text = kernel.text.replace("sm_90a", "sm_100a") if ".f32x2" in kernel.text else kernel.text
-        execute(Program.from_ptx(text).entries["k"], kernel.grid, kernel.block, arguments, memory=memory)
+        execute(Program.from_ptx(kernel.text).entries["k"], kernel.grid, kernel.block, arguments, memory=memory)
         return [
             memory.read(place, given.dtype, given.shape)
             for place, given in zip(allocations, kernel.arguments, strict=True)

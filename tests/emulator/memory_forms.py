@@ -310,6 +310,10 @@ def _spelled(operation: str) -> str:
     return operation
 
 
+WIDE = re.compile(r"\.v8\.|\.v4\.[bsuf]64")
+"""Of 256 bits, which are more than a cell has."""
+
+
 # orders, scopes and cache hints of loads, stores and atomics: they change no value
 _QUALIFIED = {
     "ld.global.b32": [
@@ -347,12 +351,12 @@ def forms_of(operation: str) -> list[Form]:
     """The forms of an operation on memory; none for one of another kind."""
     base = operation.partition(".")[0]
     opcode = _spelled(operation)
-    if operation.startswith(("st.async", "red.async")):
-        return []  # to another block: a matter of launches
+    if operation.startswith(("st.async", "red.async", "st.bulk")) or (base in ("ld", "st") and WIDE.search(operation)):
+        return []  # to another block, or beyond a cell: tests of their own
     makers = {"ld": _loads, "ldu": _loads, "st": _stores, "atom": _atomics, "red": _atomics, "mbarrier": mbarrier_forms}
     if base in makers:
         return [form for text in [opcode, *_qualified(operation)] for form in makers[base](operation, text)]
-    if base in ("cvta", "isspacep", "mapa", "getctarank"):
+    if base in ("cvta", "isspacep", "mapa", "getctarank") and operation != "mapa.leader.u32":
         return _addresses(operation)
     if base == "read":
         return _clock(operation)

@@ -209,6 +209,65 @@ def test_loads_and_stores_of_each_shape(shape: str, packed: bool) -> None:
     assert np.array_equal(found, expected)
 
 
+REDUCTIONS = [
+    *(f"{what}.{kind}" for what in ("min", "max") for kind in ("u32", "s32")),
+    *(f"{what}{how}.f32" for what in ("min", "max") for how in ("", ".abs", ".NaN", ".abs.NaN")),
+]
+
+
+def reduced(values: np.ndarray, how: str) -> np.ndarray:
+    """The least or greatest of each row of [lanes][registers], as the bits of the type."""
+    if how.endswith("32") and not how.endswith("f32"):
+        typed = values.view(np.int32) if how.endswith("s32") else values
+        return np.ascontiguousarray(getattr(typed, how[:3])(axis=1)).view(np.uint32)
+    floats = np.abs(values.view(np.float32)) if "abs" in how else values.view(np.float32)
+    plain, other = {"min": (np.min, np.fmin.reduce), "max": (np.max, np.fmax.reduce)}[how[:3]]
+    found = plain(floats, axis=1) if "NaN" in how else other(floats, axis=1)
+    return np.where(np.isnan(found), np.uint32(0x7FFFFFFF), np.ascontiguousarray(found).view(np.uint32))
+
+
+@pytest.mark.parametrize("how", REDUCTIONS)
+@pytest.mark.parametrize("shape", ["32x32b", "16x32bx2"])
+def test_loads_that_reduce(shape: str, how: str) -> None:
+    """Each number of registers, to which the result is added with 1 (registers) and stored behind them (the result)."""
+    rng = np.random.default_rng(6)
+    start = rng.integers(0, 2**32, (1, 128, COLUMNS_OF_MOVES), dtype=np.uint32)
+    if how.endswith("f32"):
+        start = rng.normal(size=start.shape).astype(np.float32).view(np.uint32)
+        start[rng.random(start.shape) < 0.2] = 0x7FC00001
+    expected = start.copy()
+    text = ["add.u32 %i, %slab, 0x100000;" if shape != "32x32b" else "mov.u32 %i, %slab;"]
+    half = ", 128" if shape == "16x32bx2" else ""
+    for step, number in enumerate(n for n in numbers_of(shape, False) if n > 1):
+        names = ", ".join(f"%r{k}" for k in range(number))
+        text += [
+            "{ .reg .b32 %r<129>;",
+            f"tcgen05.ld.red.sync.aligned.{shape}.x{number}.{how} {{{names}}}, %r128, [%i]{half};",
+        ]
+        to = 500 + step
+        text += ["tcgen05.wait::ld.sync.aligned;", f"add.u32 %slab, %slab, {to};"]
+        text += ["tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab], {%r128};", f"sub.u32 %slab, %slab, {to};"]
+        text += ["tcgen05.wait::st.sync.aligned; }"]
+        for warp in range(4):
+            lanes = slice(32 * warp, 32 * warp + 32)
+            values = start[0, lanes, :number]
+            if shape == "16x32bx2":
+                rows = 32 * warp + 16 + np.arange(32) % 16
+                values = np.stack([start[0, row, 128 * (n // 16) :][:number] for n, row in enumerate(rows)])
+            expected[0, lanes, to] = reduced(np.ascontiguousarray(values), how)
+    none = np.zeros((1, 1024), np.uint8)
+    result, found = run("", none, start, columns=COLUMNS_OF_MOVES, moves="\n".join(text), arch="sm_103a")
+    assert result.ok, findings(result)
+    assert np.array_equal(found[:, :, 500:], expected[:, :, 500:])
+
+
+@pytest.mark.parametrize("opcode", ["x1.min.u32", "x2.min.abs.u32", "x2.add.u32", "x2.max.f16"])
+def test_a_reduction_that_there_is_not_is_refused(opcode: str) -> None:
+    moves = f"tcgen05.ld.red.sync.aligned.32x32b.{opcode} {{%i}}, %i, [%slab];"
+    with pytest.raises(UnsupportedInstruction):
+        load(kernel("", shared=1024, arch="sm_103a", moves=moves), arch="sm_103a")
+
+
 # ---- copies and shifts
 
 COPIES = {
@@ -265,6 +324,17 @@ def test_a_shift_moves_rows_down(pair: bool) -> None:
     )
     assert result.ok, findings(result)
     assert np.array_equal(found, expected)
+
+
+def test_a_column_mask_that_has_an_effect_is_refused() -> None:
+    for mask, code in ((1 << 39, "unsupported"), (0, None)):
+        steps = f"mov.u64 %d2, {mask:#x}; tcgen05.mma.ws.cta_group::1.kind::f16 [%tm], %d0, %d1, %v, %zero, %d2;"
+        image = image_of(np.zeros((64, 16), np.uint32), "f16", "128B")
+        begin = f"shr.u32 %i, %base, 4; cvt.u64.u32 %d0, %i; add.u64 %d0, %d0, {image.descriptor:#x}; mov.u64 %d1, %d0;"
+        form = 1 << 4 | 64 // 8 << 17 | 64 // 16 << 24
+        data = np.zeros((1, 16384), np.uint8)
+        result = run(f"{begin} mov.u32 %v, {form:#x}; {steps}", data)[0]
+        assert [finding.code for finding in result.findings][:1] == ([code] if code else [])
 
 
 # ---- architectures

@@ -172,6 +172,11 @@ PLANTS: dict[str, tuple[dict[str, str], str, str]] = {
     ),
     "freed while others read": ({"before the end": ""}, "tensor_race", "in release"),
     "allocated by half a warp": ({"allocated": "if (t < 16) reserve(&where, 64);"}, "barrier_diverged", "in reserve"),
+    "loaded by half a warp": (
+        {"loaded again": "if (t % 32 < 16) load(r, own + c);"},
+        "barrier_diverged",
+        "in load",
+    ),
     "used before the allocation is known": (
         {"first before": "const unsigned early = where; {}", "address": "const unsigned tensor = early;"},
         "race",

@@ -70,6 +70,7 @@ class TensorMap:
         pixels: int = 0,  # of an im2col map
         lower: Sequence[int] = (),
         upper: Sequence[int] = (),
+        wide: bool = False,
     ) -> None: ...
 
 class Fault:

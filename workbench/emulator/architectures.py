@@ -54,7 +54,9 @@ _SINCE = (
     (90, r"(add|min|max)\.(.*\.)?[us]16x2\b.*|(min|max)\.(.*\.)?relu\.(.*\.)?s32|(min|max)\.s32\.relu"),
     (90, r"(atom|red)\.(.*\.)?(v[248]|b128)\b.*|fma\..*\boob\b.*"),
     (90, r"mma\..*m16n8k(4|8|16)\b.*\.f64\b.*"),
-    (100, r"(add|sub|mul|fma)\.(.*\.)?f32x2|(min|max)\..*,three"),
+    (100, r"(add|sub|mul|fma)\.(.*\.)?f32x2|(add|sub|fma)\..*f32\.b?f16|(min|max)\..*,three"),
+    (100, r"(clusterlaunchcontrol|st\.bulk)\b.*|(ld|st)\..*\b(v8\.[bsuf]32|v4\.[bsuf]64)|.*\.tile::gather4\b.*"),
+    (100, r"fence\..*sync_restrict.*"),
 )
 
 
@@ -69,7 +71,19 @@ _SPECIFIC = (  # of which architectures alone, with the ``a``
     (("sm_100a", "sm_103a", "sm_110a"), r"tcgen05\.shift\..*"),
     (_specific(103, 110), r"tcgen05\.ld\.red\..*"),
     (_specific(100, 103), r"tcgen05\.mma\..*,scaled"),
-    (_specific(100, 103, 110), r"tcgen05\..*"),
+    (_specific(100, 103, 110), r"tcgen05\..*|.*\.cta_group::[12]\b.*|.*\.tile::scatter4\b.*|.*\.im2col::w\b.*"),
+    (_specific(100, 103, 110), r"cp\.async\.bulk\.tensor\..*shared::cluster\..*tile::gather4.*"),
+    (("sm_100a", "sm_103a", "sm_110a"), r"tcgen05\.mma\.(.*scale_vec::|sp\..*kind::mxf4).*"),
+    (("sm_100a", "sm_103a"), r"cvt\.rs\..*"),
+    (_specific(100, 103), r"redux\..*\.f32"),
+    (("sm_120a", "sm_121a"), r"mma\.sp\b.*kind::mxf4.*"),
+    (_specific(120, 121), r"mma\..*kind::(?!f8f6f4\.f\d+\.e[45]m[23]\.e[45]m[23]\b).*"),
+    (_specific(100, 103, 110, 120, 121), r"mma\..*kind::.*"),
+    (
+        _specific(100, 103, 110, 120, 121),
+        r"clusterlaunchcontrol\..*multicast.*|cvt\..*(e2m[13]|e3m2|ue8m0)x\d\b.*|cvt\..*bf16x2\.e[45]m[23]x2"
+        r"|cvt\..*e[45]m[23]x2\.bf16x2",
+    ),
 )
 
 

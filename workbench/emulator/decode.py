@@ -105,7 +105,13 @@ UNIFORM_SPECIALS = frozenset(
 _CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
 _BY_LIBRARY, _READ_ONLY_CACHE = 1 << 6, 1 << 7  # as in engine.hpp
 _UNUSED_SHIFT, _ORDER_MASK, _OBSERVES = 8, 7, 1 << 18  # as in engine.hpp
+_MIXED = {("f32", "f16"), ("f32", "bf16")}
 _LIBCUDACXX = "/cuda/__barrier/"
+
+
+def _clears_rank(operand: ptx.Operand) -> bool:
+    """Whether it is the mask that makes of an address in shared memory one in the pair's block with the even rank."""
+    return isinstance(operand, ptx.Immediate) and operand.value & 0xFFFFFFFF == 0xFEFFFFFF
 
 
 def _is_of_libcudacxx(location: ptx.SourceLocation) -> bool:
@@ -126,11 +132,13 @@ class _Decoder:
     observing: frozenset[int] = frozenset()  # atomics and strong loads, by index
     indices: dict[int, int] = field(default_factory=dict)  # flags of arithmetic that makes addresses
     top: ptx.Register | None = None  # of what alloca has given out, where the entry has it
+    pairs: bool = False  # whether blocks work in pairs
 
     def decode(self) -> DecodedEntry:
         self.unused = thread_bits(self.function.instructions)
         self.observing = observing(self.function.instructions)
         self.indices = index_flags(self.function.instructions)
+        self.pairs = any("cta_group::2" in i.parts for i in self.function.instructions)
         self.table.registers = list(self.function.registers)
         if ALLOCA in self.layout.local:
             self.top = self.scratch("b64")
@@ -176,6 +184,11 @@ class _Decoder:
             return
         elif base == "tcgen05":
             self.tensor(instruction, operands)
+            return
+        elif self.pairs and instruction.opcode == "and.b32" and any(_clears_rank(o) for o in operands[1:]):
+            name, operands = "mapa.leader.u32", [operands[0], *(o for o in operands[1:] if not _clears_rank(o))]
+        elif base in ("add", "sub", "fma") and instruction.parts[-2:] in _MIXED:
+            self.mixed(instruction, operands)
             return
         elif base == "tensormap" or "tensormap::generic" in instruction.parts:
             self.edit(instruction)
@@ -262,6 +275,15 @@ class _Decoder:
         if isinstance(operation, str):
             raise UnsupportedInstruction(instruction, operation)
         self.row(instruction, operation.name, operands, operation.flags)
+
+    def mixed(self, instruction: ptx.Instruction, operands: list[ptx.Operand]) -> None:
+        """Arithmetic of f32 with operands of 16 bits, which are widened first: all but the last."""
+        *parts, kind = instruction.parts
+        result, *narrow, last = operands
+        wide = [self.scratch("f32") for _ in narrow]
+        for source, register in zip(narrow, wide, strict=True):
+            self.row(instruction, f"cvt.f32.{kind}", [register, source])
+        self.row(instruction, normalise(".".join(parts))[0], [result, *wide, last])
 
     def steps(self, instruction: ptx.Instruction, names: Sequence[str], operands: Sequence[ptx.Operand]) -> None:
         """A row for each name, of which every one takes the result of the one before it."""

@@ -513,5 +513,5 @@ def _engine_tensor_map(address: int, tensor: TensorMap) -> _engine.TensorMap:
         tensor.element_strides,
         tensor.swizzle,
         tensor.nan_fill,
-        *((pixels.pixels, pixels.lower, pixels.upper) if pixels is not None else ()),
+        *((pixels.pixels, pixels.lower, pixels.upper, pixels.wide) if pixels is not None else ()),
     )

@@ -102,12 +102,16 @@ class PixelBox:
     The first pixel of a tile, and after it the others, run through a bounding box in all dimensions but the innermost
     (channels) and the outermost (images): from ``lower`` (counted from the first element) to ``upper`` (counted from
     the last), both included. Negative numbers reach over the lower edge, or stay away from the upper one.
+
+    ``wide``: a box for the modes ``im2col::w`` and ``im2col::w::128``, as ``cuTensorMapEncodeIm2colWide`` makes it. It
+    has one corner each, in the dimension next to the channels: pixels run along that one alone.
     """
 
     lower: tuple[int, ...]
     upper: tuple[int, ...]
     channels: int
     pixels: int
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -244,14 +248,19 @@ class TensorMap:
         rank = self.rank
         if rank < 3:
             raise ValueError(f"an im2col map has 3 to 5 dimensions, not {rank}")
-        limit = 1 << (16 // (rank - 2) - 1)
+        corners = 1 if box.wide else rank - 2
+        limit = 1 << (16 // corners - 1)
         for name, corner in (("lower", box.lower), ("upper", box.upper)):
-            if len(corner) != rank - 2:
-                raise ValueError(f"{name} must list {rank - 2} numbers for {rank} dimensions, not {len(corner)}")
+            if len(corner) != corners:
+                raise ValueError(
+                    f"{name} must list {corners} {'numbers' if corners > 1 else 'number'} for {rank} dimensions, "
+                    f"not {len(corner)}"
+                )
             for number in corner:
                 if not -limit <= number < limit:
                     raise ValueError(f"{name} has {number}; {-limit} to {limit - 1} are allowed in {rank} dimensions")
-        for dimension, (size, low, up) in enumerate(zip(self.shape[1:-1], box.lower, box.upper, strict=True), start=1):
+        sizes = self.shape[1 : 1 + corners]
+        for dimension, (size, low, up) in enumerate(zip(sizes, box.lower, box.upper, strict=True), start=1):
             if size + up <= low:
                 raise ValueError(
                     f"the box leaves no pixel in dimension {dimension}: it runs from {low} to {size - 1 + up}: "
@@ -301,6 +310,7 @@ def tensor_bytes(tensor: TensorMap) -> bytes:
     for d, stride in enumerate(tensor.strides):
         struct.pack_into("<Q", data, 40 + 8 * d, stride)
     if tensor.pixel_box is not None:
+        data[37] = tensor.pixel_box.wide
         struct.pack_into("<H", data, 38, tensor.pixel_box.pixels)
         for d, (low, up) in enumerate(zip(tensor.pixel_box.lower, tensor.pixel_box.upper, strict=True)):
             struct.pack_into("<h", data, 88 + 2 * d, low)

@@ -29,6 +29,7 @@ _ORDERS = {"weak": 0, "volatile": 1, "mmio": 1, "relaxed": 1, "acquire": 2, "rel
 _SCOPES = {"cta": 1 << 3, "cluster": 2 << 3, "gpu": 3 << 3, "sys": 4 << 3}
 _MEMBAR_SCOPES = {"cta": "cta", "gl": "gpu", "sys": "sys"}
 _READ_ONLY_CACHE = 1 << 7
+_GROUPS = {"cta_group::1": 0, "cta_group::2": 1 << 22}
 _WITH_ORDER = {"ld", "ldu", "st", "atom", "red", "mbarrier", "fence"}
 _HINTS = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
 _VECTORS = {"v2", "v4", "v8"}
@@ -57,6 +58,8 @@ def normalise(opcode: str) -> tuple[str, int, bool]:
             flags |= _ORDERS.get(part, 0) | _SCOPES.get(part, 0)
         elif base == "ld" and part == "nc":
             flags |= _READ_ONLY_CACHE
+        elif base == "cp" and part in _GROUPS:
+            flags |= _GROUPS[part]
         elif not _is_hint(part, opcode):
             kept.append(part.removesuffix("::cta").removesuffix("::entry").removesuffix("::func"))
     if base in ("fence", "membar"):

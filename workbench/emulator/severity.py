@@ -37,6 +37,7 @@ _OTHERS: dict[str, tuple[FindingKind, Severity]] = {
     "race_of_replicas": (FindingKind.RACE, Severity.STRICT),
     "stores_pending": (FindingKind.EXITED_WITH_WORK, Severity.STRICT),
     "loads_pending": (FindingKind.EXITED_WITH_WORK, Severity.STRICT),
+    "launch_control": (FindingKind.BAD_OPERAND, Severity.ERROR),
     "tensor_descriptor": (FindingKind.DESCRIPTOR, Severity.ERROR),
     "tensor_load_unwaited": (FindingKind.TENSOR_MEMORY, Severity.STRICT),
     "tensor_unordered": (FindingKind.TENSOR_MEMORY, Severity.STRICT),

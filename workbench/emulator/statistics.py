@@ -30,7 +30,8 @@ __all__ = ["KINDS", "Counters", "Counts", "Line", "Profile", "Statistics", "inst
 # ``..._bytes``, the same with ``store``, ``atomic`` and ``copy``; ``remote_...`` are requests and bytes of other
 # blocks' shared memory; - of bulk copies ``bulk_load_requests``, ``..._sectors`` of global memory and ``..._bytes`` of
 # shared memory, and the same with ``store``; - ``tensor_operations``, of which a multiplication and an addition are
-# two; of a sparse product those that its zeros would take, too, as in the rates that are given for it.
+# two; of a sparse product those that its zeros would take, too, as in the rates that are given for it; - of tensor
+# memory ``tensor_memory_load_requests`` and ``..._bytes``, the same with ``store`` and ``copy`` (tcgen05.cp).
 #
 # What is zero is left out.
 
@@ -82,7 +83,10 @@ class Counters:
         for opcode, counts in self.by_opcode().items():
             if counts["tensor_operations"]:
                 parts = opcode.split(".")
-                shape = next(k for k, part in enumerate(parts) if re.fullmatch(r"m\d+n\d+k\d+", part))
+                shape = next((k for k, part in enumerate(parts) if re.fullmatch(r"m\d+n\d+k\d+", part)), None)
+                if shape is None:  # of tcgen05: in a descriptor
+                    found[f"tcgen05.{next(p for p in parts if p.startswith('kind::'))}"] += counts["tensor_operations"]
+                    continue
                 sparse = ["sp" for part in parts[:shape] if part.partition("::")[0] == "sp"]
                 named = sparse + [part for part in parts[shape:] if part not in ("row", "col")]
                 found[".".join(named)] += counts["tensor_operations"]
@@ -113,6 +117,8 @@ def _lines(instruction: ptx.Instruction) -> set[tuple[str, int]]:
 
 def _verb(opcode: str) -> str:
     base = opcode.partition(".")[0]
+    if base == "tcgen05":
+        return _VERBS.get(opcode.split(".")[1], "copy")
     if ".bulk." in opcode:
         to_shared = opcode.find(".shared") < opcode.find(".global")
         return "load" if to_shared else "store"
@@ -133,6 +139,8 @@ def _named(opcode: str, executed: int, raw: dict[str, int]) -> Counts:
         "remote_requests": raw["remote_requests"],
         "remote_bytes": raw["remote_bytes"],
         "tensor_operations": raw["tensor_operations"],
+        f"tensor_memory_{verb}_requests": raw["tensor_requests"],
+        f"tensor_memory_{verb}_bytes": raw["tensor_bytes"],
         f"shared_{verb}_requests": raw["shared_requests"],
         f"shared_{verb}_wavefronts": raw["shared_wavefronts"],
         f"shared_{verb}_conflicts": raw["shared_wavefronts"] - raw["shared_ideal"],

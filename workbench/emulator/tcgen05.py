@@ -27,6 +27,7 @@ _FACTORS_OF_BLOCKS = {
 }
 _KIND_SHIFT, _PAIR, _VARIANT_SHIFT = 19, 1 << 22, 23  # as TensorFlag of engine/tensor_memory.hpp
 _SHIFT_A, _WEIGHTS, _PACKED = 1 << 26, 1 << 27, 1 << 28
+_REDUCED = ("u32", "s32", "f32")
 _COLLECTOR = re.compile(r"collector::(a|b[0-3])::(fill|use|lastuse|discard)")
 _DECOMPRESSED = {"b4x16_p64": 4, "b6x16_p32": 6}
 
@@ -49,6 +50,8 @@ def tensor_operation(instruction: ptx.Instruction) -> TensorOperation | str:
             flags |= flag
     if what == "mma":
         return _product(modifiers, instruction.operands, flags)
+    if what == "ld" and "red" in modifiers:
+        return _reduction(modifiers)
     if what in ("ld", "st"):
         packed = {"ld": "pack::16b", "st": "unpack::16b"}[what]
         if packed in modifiers:
@@ -64,6 +67,17 @@ def tensor_operation(instruction: ptx.Instruction) -> TensorOperation | str:
     if what == "commit":
         return TensorOperation("tcgen05.commit.multicast" if len(instruction.operands) > 1 else "tcgen05.commit", flags)
     return TensorOperation(f"tcgen05.{what}", flags)
+
+
+def _reduction(modifiers: list[str]) -> TensorOperation | str:
+    """A load that also finds the least or greatest register: what it compares is in the flags."""
+    kind, how = modifiers[-1], set(modifiers)
+    if kind not in _REDUCED or not how & {"min", "max"} or (how & {"abs", "NaN"} and kind != "f32"):
+        return f"it reduces {', '.join(_REDUCED)} by min or max, f32 also with .abs and .NaN"
+    variant = sum(flag for name, flag in (("max", 1), ("abs", 2), ("NaN", 4)) if name in how)
+    shape = [m for m in modifiers[:-1] if m not in ("red", "min", "max", "abs", "NaN")]
+    flags = _REDUCED.index(kind) << _KIND_SHIFT | variant << _VARIANT_SHIFT
+    return TensorOperation(".".join(["tcgen05", "ld", "red", *shape, "b32"]), flags)
 
 
 def _copy(modifiers: list[str], flags: int) -> TensorOperation | str:

@@ -1,8 +1,9 @@
 """The timeline of a launch, in the JSON format that Chrome's tracing and Perfetto (ui.perfetto.dev) open.
 
 A block is a process, a warp of it a track. Other tracks of the block are its mbarriers, the bulk copies on their way
-to it, and what each warp has under way: groups of cp.async, of wgmma and of bulk stores. An arrow leads from the
-landing of a bulk copy to each wait that it ended.
+to it, and what each warp has under way: groups of cp.async, of wgmma and of bulk stores, operations of tcgen05 until
+their commit has ended, and loads and stores of tensor memory until the wait for them. An arrow leads from the landing
+of a bulk copy, or the end of a commit, to each wait that it ended.
 
 Time is logical: a microsecond stands for one warp instruction. A warp's clock goes up by one with each that it
 executes, as though all warps ran at once, and a wait lasts until the clock of whoever ended it. It tells what waits for
@@ -26,8 +27,14 @@ MOST_EVENTS = 200_000
 
 # numbers of tracks: warps come first, then what they have under way in a few tracks each, loads and mbarriers
 _WARP_TRACKS = 16
-_GROUPS = {"copies": 1 << 16, "products": 1 << 17, "stores": 1 << 18}
-_GROUP_NAMES = {"copies": "cp.async", "products": "tensor cores", "stores": "bulk stores"}
+_GROUPS = {"copies": 1 << 16, "products": 1 << 17, "stores": 3 << 17, "tensor": 1 << 18, "moves": 5 << 16}
+_GROUP_NAMES = {
+    "copies": "cp.async",
+    "products": "tensor cores",
+    "stores": "bulk stores",
+    "tensor": "tensor memory",
+    "moves": "tcgen05.ld and st",
+}
 _LOADS, _PHASES = 1 << 19, 1 << 20
 _TEXT = 60  # most characters of a source line in a name
 _LAUNCH_STRIDE = 1 << 32  # between the process numbers of two launches
@@ -126,7 +133,11 @@ class _Writer:
                 lane = _free_lane(lanes.setdefault((block, kind, warp), []), begin, end)
                 track, name = _GROUPS[kind] + _WARP_TRACKS * warp + lane, f"warp {warp}: {_GROUP_NAMES[kind]}"
                 slice_["name"] = f"group of {count}"
-                slice_["args"] |= {"waited for at": str(self.location(until))}
+                if kind == "tensor":
+                    slice_["args"] |= {"commit to": self.gate(gate, key)}
+                    landed[cause] = slice_
+                else:
+                    slice_["args"] |= {"waited for at": str(self.location(until))}
             slice_["tid"] = track
             tracks[slice_["pid"], track] = name
             yield slice_

@@ -204,6 +204,9 @@ def summary(counts: Counts) -> Iterator[str]:
         yield f"other blocks' shared memory: {counts['remote_requests']:,} requests, {short(counts['remote_bytes'])}B"
     if counts["tensor_operations"]:
         yield f"tensor cores: {counts['tensor_operations']:,} operations"
+    for verb in ("load", "store", "copy"):
+        if requests := counts[f"tensor_memory_{verb}_requests"]:
+            yield f"tensor memory {verb}: {requests:,} requests; {short(counts[f'tensor_memory_{verb}_bytes'])}B"
     if counts["warp_instructions"]:
         lanes = counts["thread_instructions"] / counts["warp_instructions"]
         divergent = f"{counts['divergent_branches']:,} of {counts['branches']:,} branches divergent"

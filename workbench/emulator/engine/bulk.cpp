@@ -57,8 +57,17 @@ void each_piece(uint32_t offset, int64_t begin, int64_t end, int swizzle, F f) {
   }
 }
 
-// variant of an operation on tiles: the rank, this, and of stores a reduction + 1 above
-constexpr int kRank = 7, kIm2col = 8, kReductionShift = 4;
+// variant of an operation on tiles: the rank, this, a TileMode, and of stores a reduction + 1 above; of runs
+// that do, this is above the rest
+constexpr int kRank = 7, kIm2col = 8, kModeShift = 4, kModeMask = 3, kTileReductionShift = 6,
+              kReductionShift = 4;
+
+TileMode mode_of(int variant) { return static_cast<TileMode>(variant >> kModeShift & kModeMask); }
+// Operands that say where a tile begins.
+int coordinates_of(int variant) { return mode_of(variant) == TileMode::four_rows ? 5 : variant & kRank; }
+int offsets_of(int variant) {
+  return !(variant & kIm2col) ? 0 : mode_of(variant) == TileMode::box ? (variant & kRank) - 2 : 2;
+}
 
 // A map in global memory that the kernel has made or edited, or null.
 const TensorMap* edited_map(const Warp& warp, uint64_t address, int lane) {
@@ -103,8 +112,11 @@ const TensorMap& find_map(const Warp& warp, uint64_t address, int lane, int vari
     const TensorMap& map = *found;
     if (map.rank != rank)
       warp.fault(FaultKind::descriptor, lane, address, Space::param, kWrongRank, map.rank);
-    if (map.im2col != ((variant & kIm2col) != 0))
-      warp.fault(FaultKind::descriptor, lane, address, Space::param, kWrongMode, map.im2col);
+    const bool wide = mode_of(variant) >= TileMode::along_w;
+    if (map.im2col != ((variant & kIm2col) != 0) || map.wide != wide)
+      warp.fault(FaultKind::descriptor, lane, address, Space::param, kWrongMode, map.wide ? 2 : map.im2col);
+    if (mode_of(variant) == TileMode::four_rows && map.box[1] != 1)
+      warp.fault(FaultKind::descriptor, lane, address, Space::param, kTallBox, map.box[1]);
     if (map.swizzle && map.box[0] * map.strides[0] > static_cast<uint64_t>(map.swizzle))
       warp.fault(FaultKind::descriptor, lane, address, Space::param, kWideSwizzle, map.swizzle);
     return map;
@@ -128,15 +140,16 @@ void require_multiple(const Warp& warp, int lane, uint64_t address, Space space,
 
 // ---- issue of loads
 
-constexpr int32_t kNoMulticast = -1;
-
 // Puts a load on its way: into the block that `destination` names or, multicast, to the same offset in
 // several: `multicast` has a bit for each of them, or is kNoMulticast.
-void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier, int32_t multicast,
-          int lane) {
+void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier, int32_t multicast, int lane,
+          bool pair = false) {
   uint32_t offset;
   Block& named = shared_block(warp, destination, lane, offset);
   const MbarrierPlace place = mbarrier_place(warp, static_cast<uint32_t>(barrier), lane, false);
+  if (multicast == kNoMulticast && &named != place.block && !(pair && (named.rank ^ 1) == place.block->rank))
+    warp.fault(FaultKind::mbarrier_invalid, lane, cluster_address(*place.block, place.offset), Space::shared,
+               4);
   transfer.shared = offset;
   transfer.barrier = place.offset;
   transfer.issued = race_issued(warp, static_cast<uint32_t>(lane));
@@ -164,7 +177,9 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
       if (block.alive == 0)
         warp.fault(FaultKind::exited_with_work, lane, cluster_address(block, offset), Space::shared, 0, 1,
                    block.exit_pc);
-      to(block, block);
+      // for a pair, the mbarrier of its block with an even rank or of that with an odd one
+      const uint32_t told = pair ? (block.rank & ~1u) | (place.block->rank & 1) : block.rank;
+      to(block, warp.block->cluster->blocks[std::min<size_t>(told, static_cast<size_t>(blocks) - 1)]);
     }
 }
 
@@ -178,6 +193,9 @@ int32_t multicast_mask(const Warp& warp, const Instruction& instruction, int ope
 // 0. Beyond the last element it may. The pixels of a store lie within the tensor: so does their bounding box.
 void require_place(const Warp& warp, const TilePlace& tile, int lane, bool store) {
   const TensorMap& map = *tile.map;
+  if (tile.mode >= TileMode::along_w) {  // how a halo lies in shared memory is not documented
+    if (tile.offsets[0]) warp.fault(FaultKind::unsupported, lane, tile.offsets[0]);
+  }
   const auto element = static_cast<int64_t>(map.strides[0]);
   const auto refuse = [&](int64_t value, int64_t why) {
     warp.fault(FaultKind::bad_operand, lane, static_cast<uint64_t>(element), Space::none, value, why);
@@ -186,7 +204,7 @@ void require_place(const Warp& warp, const TilePlace& tile, int lane, bool store
     const int32_t place = tile.coordinates[d];
     if ((d == 0 && place * element % 16) || (store && place < 0)) refuse(place, kTileBegins - d);
   }
-  if (!map.im2col) return;
+  if (!map.im2col || map.wide) return;
   const int most_offset = (1 << 16 / (map.rank - 2)) - 1;
   for (int d = 0; d < map.rank - 2; ++d) {
     if (store && map.lower[d] < 0) refuse(map.lower[d], kTileBegins - 1 - d);
@@ -201,9 +219,13 @@ TilePlace tile_place(const Warp& warp, const Instruction& instruction, uint64_t 
   const int rank = instruction.variant & kRank;
   TilePlace tile{};
   tile.map = &find_map(warp, map, lane, instruction.variant);
-  for (int d = 0; d < rank; ++d)
-    tile.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[first + 1 + d])[lane];
-  for (int d = 0; offsets && d < rank - 2; ++d)
+  tile.mode = mode_of(instruction.variant);
+  const auto coordinate = [&](int d) {
+    return source_cells<int32_t>(warp, instruction.operands[first + 1 + d])[lane];
+  };
+  for (int d = 0; d < rank; ++d) tile.coordinates[d] = coordinate(d);
+  for (int k = 0; tile.mode == TileMode::four_rows && k < 4; ++k) tile.rows[k] = coordinate(1 + k);
+  for (int d = 0; offsets && d < offsets_of(instruction.variant); ++d)
     tile.offsets[d] =
         static_cast<uint16_t>(source_cells<uint32_t>(warp, instruction.operands[offsets + d])[lane]);
   return tile;
@@ -211,28 +233,27 @@ TilePlace tile_place(const Warp& warp, const Instruction& instruction, uint64_t 
 
 // [dst], [map, coordinates], [mbarrier]{, offsets}{, blocks}
 void load_tile(Warp& warp, const Instruction& instruction) {
-  const int rank = instruction.variant & kRank;
-  const bool im2col = (instruction.variant & kIm2col) != 0;
+  const int rank = coordinates_of(instruction.variant), offsets = offsets_of(instruction.variant);
   uint64_t destination[kLanes], map[kLanes], barrier[kLanes];
   read_addresses(warp, instruction.operands[0], destination);
   read_addresses(warp, instruction.operands[1], map);
   read_addresses(warp, instruction.operands[2 + rank], barrier);
   for_lanes(warp.active, [&](int l) {
     Transfer transfer = new_transfer(warp, l);
-    transfer.tile = tile_place(warp, instruction, map[l], 1, im2col ? 3 + rank : 0, l);
+    transfer.tile = tile_place(warp, instruction, map[l], 1, offsets ? 3 + rank : 0, l);
     transfer.map = map[l];
-    transfer.bytes = box_bytes(*transfer.tile.map);
+    transfer.bytes = tile_bytes(transfer.tile);
     require_place(warp, transfer.tile, l, false);
     check_proxy(warp, transfer);
     require_multiple(warp, l, destination[l], Space::shared, 128);
     send(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l],
-         multicast_mask(warp, instruction, 3 + rank + (im2col ? rank - 2 : 0), l), l);
+         multicast_mask(warp, instruction, 3 + rank + offsets, l), l, (instruction.flags & kBlockPair) != 0);
   });
 }
 
 // A prefetch changes nothing, but what it names has to be right.
 void prefetch_tile(Warp& warp, const Instruction& instruction) {  // [map, coordinates]{, offsets}
-  const int rank = instruction.variant & kRank;
+  const int rank = coordinates_of(instruction.variant);
   uint64_t map[kLanes];
   read_addresses(warp, instruction.operands[0], map);
   for_lanes(warp.active, [&](int l) {
@@ -330,7 +351,7 @@ void note_store(Warp& warp, Transfer transfer, uint32_t source, uint32_t alignme
 }
 
 void store_tile(Warp& warp, const Instruction& instruction) {  // [map, coordinates], [src]
-  const int rank = instruction.variant & kRank;
+  const int rank = coordinates_of(instruction.variant);
   uint64_t map[kLanes], source[kLanes];
   read_addresses(warp, instruction.operands[0], map);
   read_addresses(warp, instruction.operands[1 + rank], source);
@@ -338,9 +359,9 @@ void store_tile(Warp& warp, const Instruction& instruction) {  // [map, coordina
     Transfer transfer = new_transfer(warp, l);
     transfer.tile = tile_place(warp, instruction, map[l], 0, 0, l);
     transfer.map = map[l];
-    transfer.bytes = box_bytes(*transfer.tile.map);
+    transfer.bytes = tile_bytes(transfer.tile);
     require_place(warp, transfer.tile, l, true);
-    transfer.reduction = (instruction.variant >> kReductionShift) - 1;
+    transfer.reduction = (instruction.variant >> kTileReductionShift) - 1;
     transfer.element_type = transfer.tile.map->element_type;
     note_store(warp, transfer, static_cast<uint32_t>(source[l]), 128, l);
   });
@@ -578,9 +599,10 @@ Transfer new_remote_write(Warp& warp, int lane, uint32_t bytes) {
   return transfer;
 }
 
-void send_remote_write(Warp& warp, const Transfer& transfer, uint32_t destination, uint64_t barrier) {
+void send_remote_write(Warp& warp, const Transfer& transfer, uint32_t destination, uint64_t barrier,
+                       int32_t multicast) {
   if (transfer.reduction < 0)
-    send(warp, transfer, destination, barrier, kNoMulticast, transfer.lane);
+    send(warp, transfer, destination, barrier, multicast, transfer.lane);
   else
     send_reduction(warp, transfer, destination, barrier, transfer.lane);
 }
@@ -619,6 +641,39 @@ bool is_reduction(const std::string& name, const std::string& type) {
 
 }  // namespace
 
+namespace {
+
+// The modes of a Blackwell GPU: four rows of a matrix, and pixels along one dimension.
+void add_row_modes(Table& table, const std::string& end, const std::string& multicast) {
+  constexpr int kRows = 2 | static_cast<int>(TileMode::four_rows) << kModeShift;
+  const std::string load = "cp.async.bulk.tensor.", store = ".global.shared",
+                    mode = ".tile::scatter4.bulk_group";
+  for (const char* to : {".shared::cluster", ".shared"}) {
+    table.add(load + "2d" + to + ".global.tile::gather4" + end, "aaw5a", load_tile, kRows);
+    if (std::strlen(to) > 7)
+      table.add(load + "2d" + to + ".global.tile::gather4" + end + multicast, "aaw5aw", load_tile, kRows);
+  }
+  table.add("cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4", "aw5", prefetch_tile, kRows);
+  table.add(load + "2d" + store + mode, "aw5a", store_tile, kRows);
+  for (int r = 0; r < kReductions; ++r)
+    table.add("cp.reduce.async.bulk.tensor.2d" + store + reduction_names()[r] + mode, "aw5a", store_tile,
+              kRows | (r + 1) << kTileReductionShift);
+  for (int rank = 3; rank <= 5; ++rank)
+    for (const auto& [name, form] :
+         {std::pair(".im2col::w", TileMode::along_w), std::pair(".im2col::w::128", TileMode::along_w_128)}) {
+      const std::string n = std::to_string(rank), begin = load + n + "d", place = "w" + n;
+      const int variant = rank | kIm2col | static_cast<int>(form) << kModeShift;
+      table.add("cp.async.bulk.prefetch.tensor." + n + "d.L2.global" + name, "a" + place + "w2",
+                prefetch_tile, variant);
+      table.add(begin + ".shared.global" + name + end, "aa" + place + "aw2", load_tile, variant);
+      table.add(begin + ".shared::cluster.global" + name + end, "aa" + place + "aw2", load_tile, variant);
+      table.add(begin + ".shared::cluster.global" + name + end + multicast, "aa" + place + "aw3", load_tile,
+                variant);
+    }
+}
+
+}  // namespace
+
 void add_bulk_operations(Table& table) {
   table.add("fence.proxy.tensormap.acquire", "a", acquire_map);
   const std::string end = ".mbarrier::complete_tx::bytes", multicast = ".multicast::cluster";
@@ -641,6 +696,7 @@ void add_bulk_operations(Table& table) {
         table.add(tensor + ".im2col" + end + multicast, operands + "w", load_tile, rank | kIm2col);
     }
   }
+  add_row_modes(table, end, multicast);
   table.add("cp.async.bulk.global.shared.bulk_group", "aaw", store_run);
   for (int rank = 1; rank <= 5; ++rank) {
     const std::string n = std::to_string(rank);
@@ -657,7 +713,7 @@ void add_bulk_operations(Table& table) {
       for (int r = 0; r < kReductions; ++r)
         table.add("cp.reduce.async.bulk.tensor." + n + "d.global.shared" + reduction_names()[r] + mode +
                       ".bulk_group",
-                  "aw" + n + "a", store_tile, form | (r + 1) << kReductionShift);
+                  "aw" + n + "a", store_tile, form | (r + 1) << kTileReductionShift);
     }
   }
   for (const auto& [type, element_type] : reducible_types())

@@ -86,7 +86,11 @@ class WrittenBytes {
     const uint8_t* shadow = cells_.begin() + offset;
     uint64_t word = kEightWritten, second = kEightWritten;
     std::memcpy(&word, shadow, Bytes < 8 ? Bytes : 8);
-    if constexpr (Bytes == 16) std::memcpy(&second, shadow + 8, 8);
+    for (uint32_t k = 8; k < Bytes; k += 8) {
+      uint64_t next;
+      std::memcpy(&next, shadow + k, 8);
+      second &= next;
+    }
     return (word & second) == kEightWritten;
   }
   template <uint32_t Bytes>

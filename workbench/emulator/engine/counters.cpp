@@ -4,6 +4,8 @@
 #include <cctype>
 #include <sstream>
 
+#include "tensor_memory.hpp"
+
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
@@ -88,6 +90,9 @@ Footprint bulk_footprint(const std::string& name, const Instruction& instruction
   const int first = address_operand(instruction), second = address_operand(instruction, first + 1);
   found.address = load ? first : second;
   found.other = load ? second : first;
+  if (name.find("er4") != std::string::npos) found.mode = TileMode::four_rows;
+  if (name.find("im2col::w") != std::string::npos)
+    found.mode = name.find("::128") == std::string::npos ? TileMode::along_w : TileMode::along_w_128;
   if (load && found.rank && name.find(".im2col") != std::string::npos)
     found.offsets = found.other + found.rank + 2;  // behind the coordinates and the mbarrier
   return found;
@@ -105,11 +110,33 @@ Footprint product_footprint(const std::vector<std::string>& parts, bool warpgrou
   return found;
 }
 
+// Of tcgen05.mma, whose shape is in its descriptor, and of what moves tensor memory.
+Footprint tensor_footprint(const std::string& name, const Instruction& instruction) {
+  Footprint found;
+  const int kind = instruction.flags >> kTensorKindShift & kTensorKindMask;
+  if (name.compare(0, 11, "tcgen05.mma") == 0) {
+    constexpr uint64_t kDepths[] = {16, 8, 32, 32, 32, 64, 64};
+    found.form = Footprint::Form::tensor_product;
+    found.operations = 2 * kDepths[kind] * (name.find(".sp") == std::string::npos ? 1 : 2);
+    while (instruction.access[found.address] != 'w') ++found.address;
+  } else if (name.compare(0, 11, "tcgen05.ld.") == 0 || name.compare(0, 11, "tcgen05.st.") == 0) {
+    found.form = Footprint::Form::tensor_move;
+    found.bytes = static_cast<uint32_t>(instruction.variant & 255) * 4 * kLanes;
+  } else if (name == "tcgen05.cp") {
+    constexpr uint32_t kBytes[] = {4096, 128, 2048, 1024, 1024, 512};
+    found.form = Footprint::Form::tensor_move;
+    found.bytes = kBytes[kind] * (instruction.flags & kTensorPair ? 2 : 1);
+  }
+  return found;
+}
+
 Footprint footprint_of(const std::string& name, const Instruction& instruction) {
   const std::vector<std::string> parts = parts_of(name);
   const std::string& base = parts[0];
+  if (name.compare(0, 7, "st.bulk") == 0) return Footprint{};
   if (base == "ld" || base == "ldu" || base == "st" || base == "atom" || base == "red")
     return access_footprint(parts, instruction);
+  if (base == "tcgen05") return tensor_footprint(name, instruction);
   if (base == "ldmatrix" || base == "stmatrix") return tiles_footprint(parts, instruction);
   if (base == "mma" || base == "wgmma" || name.compare(0, 8, "wmma.mma") == 0)
     return product_footprint(parts, base == "wgmma");
@@ -273,13 +300,17 @@ void count_bulk(const Warp& warp, Tally tally, const Footprint& footprint, const
       TilePlace tile{};
       for (int d = 0; d < footprint.rank; ++d)
         tile.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[footprint.other + 1 + d])[l];
-      for (int d = 0; footprint.offsets && d < footprint.rank - 2; ++d)
+      tile.mode = footprint.mode;
+      for (int k = 0; tile.mode == TileMode::four_rows && k < 4; ++k)
+        tile.rows[k] = source_cells<int32_t>(warp, instruction.operands[footprint.other + 2 + k])[l];
+      const int offsets = tile.mode == TileMode::box ? footprint.rank - 2 : 2;
+      for (int d = 0; footprint.offsets && d < offsets; ++d)
         tile.offsets[d] = static_cast<uint16_t>(
             source_cells<uint32_t>(warp, instruction.operands[footprint.offsets + d])[l]);
       for (const TensorMap& map : warp.machine->launch->tensor_maps)
         if (map.descriptor == address && map.rank == footprint.rank) {
           tile.map = &map;
-          bytes = box_bytes(map);
+          bytes = tile_bytes(tile);
           sectors = tile_sectors(tile);
         }
     } else {
@@ -372,6 +403,17 @@ void count_instruction(Warp& warp, const Instruction& instruction, uint32_t acti
       break;
     case Footprint::Form::product:
       tally.add(Counter::tensor_operations, footprint.operations);
+      break;
+    case Footprint::Form::tensor_product:
+      for_lanes(lanes, [&](int l) {
+        const uint64_t bits = source_cells<uint32_t>(warp, instruction.operands[footprint.address])[l];
+        tally.add(Counter::tensor_operations,
+                  footprint.operations * (bits >> 17 & 63) * 8 * (bits >> 24 & 31) * 16);
+      });
+      break;
+    case Footprint::Form::tensor_move:
+      tally.add(Counter::tensor_requests, 1);
+      tally.add(Counter::tensor_bytes, footprint.bytes);
       break;
   }
 }

@@ -12,17 +12,18 @@ namespace workbench::emulator::WORKBENCH_ISA {
 
 // How the operands of an instruction are to be read.
 struct Footprint {
-  enum class Form : uint8_t { none, access, tiles, copy, bulk, product };
+  enum class Form : uint8_t { none, access, tiles, copy, bulk, product, tensor_product, tensor_move };
   Form form = Form::none;
   Space space = Space::none;
   bool atomic = false;
   bool ignore_source = false;  // of a copy: the last operand is a predicate
-  int address = 0;             // the operand; of a bulk copy, the shared one
+  int address = 0;             // the operand; of a bulk copy, the shared one; of tcgen05.mma its descriptor
   int other = -1;              // the global address or tensor map of a bulk copy; -1: there is none
   int rank = 0;                // of a bulk copy: dimensions of the tile, 0: a run of bytes
-  int offsets = 0;             // the first offset of an im2col tile; 0: there is none
-  uint32_t bytes = 0;          // a lane
-  uint64_t operations = 0;     // of a product, a warp's share
+  TileMode mode = TileMode::box;
+  int offsets = 0;          // the first offset of an im2col tile; 0: there is none
+  uint32_t bytes = 0;       // a lane
+  uint64_t operations = 0;  // of a product, a warp's share; of tcgen05.mma for each element of D
 };
 
 struct MachineCounters {

@@ -49,7 +49,8 @@ const std::vector<std::string>& counter_names() {
       "global_requests", "global_sectors", "global_bytes",    "local_requests",
       "local_sectors",   "local_bytes",    "shared_requests", "shared_wavefronts",
       "shared_ideal",    "shared_bytes",   "remote_requests", "remote_bytes",
-      "bulk_requests",   "bulk_sectors",   "bulk_bytes",      "tensor_operations"};
+      "bulk_requests",   "bulk_sectors",   "bulk_bytes",      "tensor_operations",
+      "tensor_requests", "tensor_bytes"};
   return names;
 }
 
@@ -119,6 +120,7 @@ const std::vector<std::string>& fault_names() {
                                                  "heap_access",
                                                  "heap_free",
                                                  "heap_leak",
+                                                 "launch_control",
                                                  "index_overflow",
                                                  "race_optimised_away",
                                                  "barrier_optimised_away"};

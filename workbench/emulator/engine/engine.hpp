@@ -100,6 +100,7 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   // Of 32-bit arithmetic whose result reaches an address, widened as a signed or as an unsigned number.
   kSignedIndex = 1 << 19,
   kUnsignedIndex = 1 << 20,
+  kBlockPair = 1 << 22,  // cta_group::2, of a bulk copy
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]
@@ -164,6 +165,7 @@ struct TensorMap {
   bool im2col;
   uint32_t pixels;
   int32_t lower[3], upper[3];
+  bool wide;  // an im2col map for copies along the second dimension alone: corners in that one
 };
 
 // Tensor maps that a kernel has copied or edited, by their bytes; any thread that executes blocks may add
@@ -246,6 +248,8 @@ enum class TraceKind : int32_t {
   copies,    // a group of cp.async of a warp, from the first to the wait for it; count: instructions
   products,  // the same of wgmma
   stores,    // the same of bulk stores
+  tensor,    // of products, copies and shifts of tcgen05, from the first to the end of their commit
+  moves,     // of tcgen05.ld and tcgen05.st, from the first to the wait for them
   phase,     // of an mbarrier; count: its number
 };
 enum class TraceGate : int32_t { none, named, mbarrier, cluster, grid };
@@ -280,7 +284,8 @@ enum class FaultKind : int32_t {
                           // detail 1: in seconds, info: milliseconds. Where the device is full, address: how
                           // many blocks have not begun, other_block: the first of those
   mbarrier_invalid,       // address is not an initialised mbarrier. Or, info: initialised again while in use
-                          // (1; other_pc: where before), of another block (2), parity (detail) not 0 or 1 (3)
+                     // (1; other_pc: where before), of another block (2), parity (detail) not 0 or 1 (3),
+                     // of another block than the destination of a copy (4)
   mbarrier_overflow,  // address; more arrivals than pending; info: expected count. detail 1: a thread came
                       // twice in the phase; other_pc: where for the second time. 2: phases have ended before
   mbarrier_transactions,  // address; transaction count out of range; info: the count
@@ -352,6 +357,7 @@ enum class FaultKind : int32_t {
                 // detail: bytes behind its begin << 32 | its size, other_pc: the malloc
   heap_free,    // address: of what is freed; info: FreeOfHeap; other_pc: of the block
   heap_leak,  // pc: of a malloc; info: blocks that nobody has freed when the launch ends, detail: their bytes
+  launch_control,  // clusterlaunchcontrol; info: LaunchControlProblem; other_pc: the query
   index_overflow,  // an address comes from 32-bit arithmetic (other_pc) whose result did not fit
   // Of the source only, which Python asks for by a program that is not optimised:
   race_optimised_away,
@@ -384,6 +390,7 @@ enum DescriptorProblem : int64_t {
   kWrongMode =
       6,  // a tiled map for an im2col copy, or the other way round; detail: whether the map is im2col
   kUnknownObject = 7,  // the value is no texture object's or (detail 1) no surface object's
+  kTallBox = 8,        // of gather4 or scatter4: a box of more than one row; detail: rows
   kOffAtom = 5,  // a matrix (address) begins in the middle of a swizzle atom; detail: bytes of the swizzle
 };
 enum TileProblem : int64_t {  // detail of a bad operand, less the dimension; address: bytes of an element
@@ -438,6 +445,10 @@ enum TensorDescriptorProblem : int64_t {
   kScaleId = 15,
   kDepth = 16,
   kMaximumShift = 17,
+};
+enum LaunchControlProblem : int64_t {
+  kAfterRefusal = 1,      // a request after the cluster has seen that one was refused
+  kNothingCancelled = 2,  // asks a response for a block that it does not name
 };
 // What an operation does with tensor memory.
 enum class TensorUse : int32_t {
@@ -519,6 +530,8 @@ enum class Counter : int {
   bulk_sectors,       // of global memory
   bulk_bytes,         // of shared memory
   tensor_operations,  // a multiplication and an addition are two
+  tensor_requests,    // of tensor memory: loads, stores, and copies to it
+  tensor_bytes,
   count
 };
 const std::vector<std::string>& counter_names();

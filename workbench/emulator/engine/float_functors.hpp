@@ -242,4 +242,16 @@ struct Both {  // on each half of a pair
   }
 };
 
+// Two numbers in one register of 64 bits.
+template <class Op>
+struct EachOfTwo {
+  template <class... A>
+  uint64_t operator()(A... a) const {
+    const auto half = [&](int shift) {
+      return uint64_t{bit_cast<uint32_t>(Op()(bit_cast<float>(static_cast<uint32_t>(a >> shift))...))}
+             << shift;
+    };
+    return half(0) | half(32);
+  }
+};
 }  // namespace workbench::emulator::WORKBENCH_ISA

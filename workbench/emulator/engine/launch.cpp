@@ -185,6 +185,14 @@ struct Shared {  // what the host threads of a run share
     index = chosen->order.at(chosen->next++);
     return chosen;
   }
+  // A cluster of a launch that has not started, and now never will; -1: none. A device may refuse also where
+  // some are left, so that with a seed every fourth request is refused.
+  int64_t cancel(Job& job) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (job.next >= job.count || (job.machine.launch->seed && random.below(4) == 0)) return -1;
+    launch_cluster_cancelled(job.machine);
+    return job.order.at(job.next++);
+  }
   void failed(int64_t position, const Fault& fault, const Cluster& cluster) {
     std::lock_guard<std::mutex> lock(mutex);
     if (position >= stop_at) return;
@@ -701,6 +709,8 @@ void run_launches(const std::vector<Work>& works, std::shared_ptr<Series>& given
   const int64_t most = jobs.size() > 1 ? 1 : std::min<int64_t>(jobs[0]->count, jobs[0]->resident);
   const int64_t threads = std::max<int64_t>(1, std::min<int64_t>(launch.threads, most));
   Shared shared(jobs, *series, launch.seed, static_cast<size_t>(threads));
+  for (const std::unique_ptr<Job>& job : jobs)
+    job->machine.cancel = [&shared, &one = *job] { return shared.cancel(one); };
   if (series->races) series->races->locked = threads > 1;
   std::vector<std::thread> others;
   Poll poll(launch, shared, true);

@@ -123,6 +123,14 @@ void launch_triggers(Warp& warp, uint32_t lanes) {
   if (warp.races && !own.after.empty()) add_far(own.at_trigger, ends_known(warp, series, lanes));
 }
 
+void launch_cluster_cancelled(Machine& machine) {
+  LaunchSeries& series = *machine.series;
+  std::lock_guard<std::mutex> lock(series.mutex);
+  LaunchState& own = series.launches[machine.number];
+  own.untriggered -= own.cluster_size;
+  --own.unfinished;  // not the last one: who has cancelled it still runs
+}
+
 bool launch_cluster_ended(Cluster& cluster) {
   LaunchSeries& series = *cluster.machine->series;
   std::lock_guard<std::mutex> lock(series.mutex);

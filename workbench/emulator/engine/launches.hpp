@@ -52,6 +52,8 @@ bool launch_waits(const Machine& machine);
 Knowledge launch_waited(const Machine& machine);
 uint64_t launch_waited_until(const Machine& machine);  // on a timeline
 void launch_triggers(Warp& warp, uint32_t lanes);
+// A cluster never starts: another one does its work.
+void launch_cluster_cancelled(Machine& machine);
 // A cluster has ended: true when its launch has.
 bool launch_cluster_ended(Cluster& cluster);
 // Lets lanes go on that wait for launches which have ended; false while some still run.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
@@ -137,6 +138,9 @@ void add_mbarrier_operations(Table&);
 void add_copy_operations(Table&);
 void add_bulk_operations(Table&);
 void add_remote_operations(Table&);
+void add_launch_control_operations(Table&);
+void add_narrow_operations(Table&);
+void add_block_scaled_operations(Table&);
 void add_control_operations(Table&);
 void add_warpgroup_operations(Table&);
 void add_print_operations(Table&);
@@ -404,6 +408,7 @@ struct Cluster {
   std::vector<std::unique_ptr<AsyncUnit>> units;  // that the program uses
   int arrivals_in_flight = 0;                     // cp.async.mbarrier.arrive, over all warps
   uint32_t barrier_phase = 0, barrier_arrived = 0;
+  int32_t refused_pc = -1;  // where a thread has seen that no cluster was cancelled for it
   Random random{0};
   Random turns{0};                      // of `may_give_way`
   bool gives_way = false;               // to another cluster, as soon as its warp has stopped
@@ -467,6 +472,8 @@ struct Machine {
   std::shared_ptr<const Code> prepared;
   const Instruction* code = nullptr;
   uint32_t threads_per_block = 0, warps_per_block = 0, cluster_size = 1;
+  // Takes a cluster that has not started, which then never does; -1: none. Null: it cannot be asked for.
+  std::function<int64_t()> cancel;
   std::shared_ptr<LaunchSeries> series;
   uint32_t number = 0;       // of the launch in its series
   bool together = false;     // with others at the same time

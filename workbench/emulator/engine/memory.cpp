@@ -36,8 +36,10 @@ auto with_bytes(uint32_t bytes, F f) {
       return f(std::integral_constant<uint32_t, 4>());
     case 8:
       return f(std::integral_constant<uint32_t, 8>());
-    default:
+    case 16:
       return f(std::integral_constant<uint32_t, 16>());
+    default:
+      return f(std::integral_constant<uint32_t, 32>());
   }
 }
 
@@ -448,7 +450,7 @@ Pattern resolve(Warp& warp, Space space, const uint64_t* address, uint32_t bytes
 
 namespace {
 
-constexpr int kMaxVector = 4;
+constexpr int kMaxVector = 8;
 
 template <class M>
 M read_as(const uint8_t* p) {
@@ -549,7 +551,38 @@ void store(Warp& warp, const Instruction& instruction) {
 
 void nothing(Warp&, const Instruction&) {}
 
+// st.bulk: zeros for a run of the block's shared memory.
+template <bool Generic>
+void store_zeros(Warp& warp, const Instruction& instruction) {  // [address], bytes, 0
+  uint64_t address[kLanes];
+  read_addresses(warp, instruction.operands[0], address);
+  const Source<uint64_t> bytes(warp, instruction.operands[1]), value(warp, instruction.operands[2]);
+  for_lanes(warp.active, [&](int l) {
+    if (value[l]) warp.fault(FaultKind::bad_operand, l, 0, Space::none, static_cast<int64_t>(value[l]));
+    if (Generic && address[l] >> 32 != kSharedWindow >> 32)
+      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::global, static_cast<int64_t>(bytes[l]));
+    uint32_t offset;
+    Block& block = shared_block(warp, static_cast<uint32_t>(address[l]), l, offset);
+    if (bytes[l] % 8) warp.fault(FaultKind::bad_operand, l, 0, Space::none, static_cast<int64_t>(bytes[l]));
+    if (offset % 8) warp.fault(FaultKind::misaligned, l, offset, Space::shared, 8);
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>(bytes[l], ~0u));
+    check_shared_run(warp, block, offset, count, Access::write, l);
+    std::memset(block.shared.data() + offset, 0, count);
+  });
+}
+
 // ---- addresses in a cluster
+
+// The same place in the block of the pair with the even rank. Devices put a block's own rank into the address
+// of its shared memory, so that kernels clear a bit for it.
+void map_to_leader(Warp& warp, const Instruction& instruction) {
+  const Source<uint32_t> address(warp, instruction.operands[1]);
+  const Block& own = *warp.block;
+  write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
+    const uint32_t rank = address[l] >> kRankShift ? (address[l] >> kRankShift) - 1 : own.rank;
+    return (address[l] & ((1u << kRankShift) - 1)) | ((rank & ~1u) + 1) << kRankShift;
+  });
+}
 
 struct MapToRank {  // mapa: the same place in the shared memory of another block
   template <class T>
@@ -572,8 +605,17 @@ template <class M, Space S>
 void add_type(Table& table, const std::string& space, const std::string& type, bool stores) {
   const std::string cell = sizeof(M) == 8 ? "d" : type == ".f32" ? "f" : "w";
   const std::string source = type == ".f64" ? "e" : cell, destination = sizeof(M) == 8 ? "D" : "W";
-  for (int n : {1, 2, 4}) {
-    if (n * sizeof(M) > 16) continue;
+  // 256 bits can only be loaded from and stored to global memory, also by a generic address
+  const size_t most = sizeof(M) >= 4 && (space == ".global" || space.empty()) ? 32 : 16;
+  for (int n : {1, 2, 4, 8}) {
+    if (n * sizeof(M) > most || (n == 8 && sizeof(M) != 4)) continue;
+    if (n * sizeof(M) == 32) {
+      constexpr Space kOnly = S == Space::none ? Space::global : S;
+      const std::string vector = ".v" + std::to_string(n), count = std::to_string(n);
+      table.add("ld" + space + vector + type, destination + count + "a", load<M, kOnly>, n);
+      table.add("st" + space + vector + type, "a" + source + count, store<std::make_unsigned_t<M>, kOnly>, n);
+      continue;
+    }
     const std::string vector = n == 1 ? "" : ".v" + std::to_string(n),
                       count = n == 1 ? "" : std::to_string(n);
     table.add("ld" + space + vector + type, destination + count + "a", load<M, S>, n);
@@ -611,6 +653,9 @@ void add_memory_operations(Table& table) {
     table.add("getctarank" + std::string(space) + ".u32", "Ww", rank_of<uint32_t>);
     table.add("getctarank" + std::string(space) + ".u64", "Wd", rank_of<uint64_t>);
   }
+  table.add("mapa.leader.u32", "Ww", map_to_leader);
+  table.add("st.bulk.shared", "add", store_zeros<false>);
+  table.add("st.bulk", "add", store_zeros<true>);
   for (const char* name : {"prefetch.L1", "prefetch.L2", "prefetch.global.L1", "prefetch.global.L2",
                            "prefetch.local.L1", "prefetch.local.L2", "prefetchu.L1", "prefetch.tensormap",
                            "prefetch.param.tensormap", "prefetch.const.tensormap",

@@ -26,7 +26,8 @@ const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local
 const std::vector<std::string> kWaitNames = {
     "none",      "barrier",   "mbarrier", "collective", "cluster_barrier", "exited",
     "registers", "warpgroup", "unit",     "grid",       "passed_again"};
-const std::vector<std::string> kTraceKinds = {"run", "wait", "load", "copies", "products", "stores", "phase"};
+const std::vector<std::string> kTraceKinds = {"run",    "wait",   "load",  "copies", "products",
+                                              "stores", "tensor", "moves", "phase"};
 const std::vector<std::string> kTraceGates = {"none", "named", "mbarrier", "cluster", "grid"};
 const std::vector<std::string> kIsaNames = {"baseline", "v3"};
 
@@ -59,7 +60,7 @@ TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_typ
                           const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& strides,
                           const std::vector<uint32_t>& box, const std::vector<uint32_t>& element_strides,
                           int swizzle, bool nan_fill, uint32_t pixels, const std::vector<int32_t>& lower,
-                          const std::vector<int32_t>& upper) {
+                          const std::vector<int32_t>& upper, bool wide) {
   const size_t rank = sizes.size();
   if (rank < 1 || rank > 5 || strides.size() != rank || box.size() != rank || element_strides.size() != rank)
     throw nb::value_error(
@@ -78,10 +79,14 @@ TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_typ
   map.swizzle = swizzle;
   map.nan_fill = nan_fill;
   if (pixels) {
-    if (rank < 3 || lower.size() != rank - 2 || upper.size() != rank - 2)
+    const size_t corners = wide ? 1 : rank - 2;
+    if (rank < 3 || lower.size() != corners || upper.size() != corners)
       throw nb::value_error(
-          "an im2col map has 3 to 5 dimensions, and a lower and an upper corner in all but two");
+          "an im2col map has 3 to 5 dimensions, and a lower and an upper corner in all but two; a wide one "
+          "in "
+          "the second");
     map.im2col = true;
+    map.wide = wide;
     map.pixels = pixels;
     std::copy(lower.begin(), lower.end(), map.lower);
     std::copy(upper.begin(), upper.end(), map.upper);
@@ -251,7 +256,7 @@ NB_MODULE(_engine, m) {
   nb::class_<TensorMap>(m, "TensorMap")
       .def(nb::new_(&make_tensor_map), "descriptor"_a, "address"_a, "element_type"_a, "sizes"_a, "strides"_a,
            "box"_a, "element_strides"_a, "swizzle"_a, "nan_fill"_a = false, "pixels"_a = 0,
-           "lower"_a = std::vector<int32_t>{}, "upper"_a = std::vector<int32_t>{});
+           "lower"_a = std::vector<int32_t>{}, "upper"_a = std::vector<int32_t>{}, "wide"_a = false);
 
   nb::class_<Fault>(m, "Fault")
       .def_prop_ro("kind", [](const Fault& f) { return name_of(fault_names(), f.kind); })

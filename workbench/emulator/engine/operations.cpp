@@ -13,7 +13,8 @@ void Table::add(std::string name, std::string signature, Function function, int 
   operation.variant = variant;
   const auto starts = [&](const char* prefix) { return operation.name.rfind(prefix, 0) == 0; };
   operation.is_product = starts("wgmma.mma_async");
-  if (operation.is_product || starts("cp.async.bulk.") || starts("cp.reduce.async.bulk."))
+  if (operation.is_product || starts("cp.async.bulk.") || starts("cp.reduce.async.bulk.") ||
+      starts("clusterlaunchcontrol.try_cancel"))
     operation.proxy = Proxy::async;
   else if (starts("cp.async."))
     operation.proxy = Proxy::copy;
@@ -72,6 +73,9 @@ const std::vector<Operation>& operation_table() {
     add_copy_operations(table);
     add_bulk_operations(table);
     add_remote_operations(table);
+    add_launch_control_operations(table);
+    add_narrow_operations(table);
+    add_block_scaled_operations(table);
     add_control_operations(table);
     add_warpgroup_operations(table);
     add_print_operations(table);

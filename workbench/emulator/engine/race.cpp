@@ -380,8 +380,10 @@ class Touch {
         return access_plainly<4>(offset, bytes, lanes);
       case 8:
         return access_plainly<8>(offset, bytes, lanes);
-      default:
+      case 16:
         return access_plainly<16>(offset, bytes, lanes);
+      default:
+        return access_plainly<32>(offset, bytes, lanes);
     }
   }
   void check_write(uint64_t offset, uint64_t bytes, uint32_t lane) {

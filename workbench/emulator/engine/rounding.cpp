@@ -72,6 +72,12 @@ void add_floats(Table& table, const std::string& name) {
   add_directed<Mode, Sat<Ftz<Op>>, float, A...>(table, name + ".ftz.sat.f32");
 }
 
+template <int Mode, class Op, class... A>
+void add_pairs(Table& table, const std::string& name) {
+  add_directed<Mode, EachOfTwo<Op>, uint64_t, A...>(table, name + ".f32x2");
+  add_directed<Mode, EachOfTwo<Ftz<Op>>, uint64_t, A...>(table, name + ".ftz.f32x2");
+}
+
 template <int Mode, class S>
 void add_from_integer(Table& table, const std::string& rounding, const std::string& source) {
   add_directed<Mode, ConvertTo<float>, float, S>(table, "cvt" + rounding + ".f32" + source);
@@ -88,6 +94,11 @@ void add_mode(Table& table, const std::string& rounding) {
   add_floats<Mode, DirectedFused, float, float, float>(table, "fma" + rounding);
   add_floats<Mode, DirectedReciprocal, float>(table, "rcp" + rounding);
   add_floats<Mode, DirectedSquareRoot, float>(table, "sqrt" + rounding);
+  using P = uint64_t;
+  add_pairs<Mode, FloatAdd, P, P>(table, "add" + rounding);
+  add_pairs<Mode, FloatSubtract, P, P>(table, "sub" + rounding);
+  add_pairs<Mode, FloatMultiply, P, P>(table, "mul" + rounding);
+  add_pairs<Mode, DirectedFused, P, P, P>(table, "fma" + rounding);
   add_directed<Mode, FloatAdd, D, D, D>(table, "add" + rounding + ".f64");
   add_directed<Mode, FloatSubtract, D, D, D>(table, "sub" + rounding + ".f64");
   add_directed<Mode, FloatMultiply, D, D, D>(table, "mul" + rounding + ".f64");

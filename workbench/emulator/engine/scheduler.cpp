@@ -506,6 +506,7 @@ void Cluster::start(int64_t index) {
   loads.clear();
   for (const auto& unit : units) unit->start();
   barrier_phase = barrier_arrived = 0;
+  refused_pc = -1;
   arrivals_in_flight = 0;
   turns.state = random.state = launch.seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(index);
   gives_way = false;

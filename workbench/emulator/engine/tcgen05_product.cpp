@@ -194,7 +194,8 @@ void find_undefined(const Warp& warp, const Block& block, const SharedOperand& o
 // ---- issue
 
 struct Operands {
-  const Operand *result, *a, *b, *metadata, *descriptor, *scale_a, *scale_b, *disabled, *accumulate, *shift;
+  const Operand *result, *a, *b, *metadata, *descriptor, *scale_a, *scale_b, *disabled, *accumulate, *shift,
+      *mask;
   Operands(const Instruction& instruction, const TensorOperation& operation) {
     const Operand* next = instruction.operands;
     result = next++;
@@ -208,6 +209,7 @@ struct Operands {
     if (!operation.scaled() && !operation.weights) disabled = next, next += 8;
     accumulate = next++;
     shift = !operation.scaled() && !operation.weights ? next : nullptr;
+    mask = operation.weights ? next : nullptr;
   }
 };
 
@@ -240,6 +242,11 @@ class Product {
       const uint32_t by = source_cells<uint32_t>(warp_, *operands_.shift)[lane_];
       if (by > 15) warp_.fault(FaultKind::bad_operand, lane_, 0, Space::none, by);
       scale_ = std::ldexp(1.0f, -static_cast<int>(by));
+    }
+    // bit 39 says that columns of B count as zero; which ones, the manual draws for few shapes only
+    if (operands_.mask && operands_.mask->slot != kAbsent) {
+      const uint64_t mask = source_cells<uint64_t>(warp_, *operands_.mask)[lane_];
+      if (mask >> 39 & 1) warp_.fault(FaultKind::unsupported, lane_, mask);
     }
     static thread_local TensorTiles tiles;
     tiles.form = form;

@@ -32,6 +32,7 @@ inline bool decode_map(const uint8_t* bytes, TensorMap& map) {
   map.address = field<uint64_t>(bytes, 8);
   map.pixels = field<uint16_t>(bytes, 38);
   map.im2col = map.pixels != 0;
+  map.wide = field<uint8_t>(bytes, 37) != 0;
   if (map.address % 16 || (map.im2col && map.rank < 3)) return false;
   for (int d = 0; d < map.rank; ++d) {
     map.sizes[d] = uint64_t{field<uint32_t>(bytes, 16 + 4 * d)} + 1;

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "float_functors.hpp"
 #include "mbarrier.hpp"
 #include "scheduler.hpp"
+#include "trace.hpp"
 #include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -596,6 +598,7 @@ void TensorUnit::complete(size_t index) {
     if (warp.races) race_unit_done(*block, done.barrier, done.executor, done.time, *done.issued);
     mbarrier_update(warp, {block, done.barrier}, done.lane, 1, 0);
   }
+  if (cluster_.trace) trace_committed(warp, done.barrier);
   warp.pc = pc;
 }
 
@@ -638,7 +641,8 @@ Cell cell_of(int shape, uint32_t l, uint32_t r) {
   }
 }
 
-constexpr int kShapeShift = 8;  // of a variant, above the number of registers
+constexpr int kShapeShift = 8, kShapeMask = 7;  // of a variant, above the number of registers
+constexpr int kMostRegisters = 128;
 
 struct Image {  // what an instruction moves
   int shape, registers;
@@ -658,7 +662,7 @@ Image image_of(const Warp& warp, const Instruction& instruction, const Operand& 
   const auto place = static_cast<uint32_t>(places[0]);
   Image image{};
   image.registers = instruction.variant & 255;
-  image.shape = instruction.variant >> kShapeShift;
+  image.shape = instruction.variant >> kShapeShift & kShapeMask;
   image.packed = (instruction.flags & kTensorPacked) != 0;
   image.lane = tensor_lane(place);
   image.column = tensor_column(place);
@@ -683,10 +687,47 @@ bool each_region(const Image& image, F f) {
          f(TensorRegion{bands, kAllOfBand, image.column + image.half, image.width});
 }
 
-void load(Warp& warp, const Instruction& instruction) {  // registers, [address]{, half}
-  const int count = instruction.variant & 255;
-  const Image image = image_of(warp, instruction, instruction.operands[count],
-                               instruction.count > count + 1 ? &instruction.operands[count + 1] : nullptr);
+template <class Op>
+uint32_t reduced_float(const uint32_t* values, int count, bool absolute) {
+  const auto value = [&](int k) {
+    const auto one = bit_cast<float>(values[k * kLanes]);
+    return absolute ? std::fabs(one) : one;
+  };
+  float result = Op()(value(0), value(0));
+  for (int k = 1; k < count; ++k) result = Op()(result, value(k));
+  return bit_cast<uint32_t>(result);
+}
+
+// The least or greatest of a lane's registers.
+uint32_t reduced(const Instruction& instruction, const uint32_t* values, int count) {
+  const int type = instruction.flags >> kTensorKindShift & kTensorKindMask,
+            how = instruction.flags >> kTensorVariantShift & kTensorVariantMask;
+  const bool most = (how & kTensorMax) != 0, absolute = (how & kTensorAbsolute) != 0;
+  if (type == 2 && how & kTensorNan)
+    return most ? reduced_float<FloatExtreme<true, true>>(values, count, absolute)
+                : reduced_float<FloatExtreme<false, true>>(values, count, absolute);
+  if (type == 2)
+    return most ? reduced_float<FloatExtreme<true, false>>(values, count, absolute)
+                : reduced_float<FloatExtreme<false, false>>(values, count, absolute);
+  const auto before = [&](uint32_t a, uint32_t b) {
+    return type ? static_cast<int32_t>(a) < static_cast<int32_t>(b) : a < b;
+  };
+  uint32_t result = values[0];
+  for (int k = 1; k < count; ++k) {
+    const uint32_t next = values[k * kLanes];
+    if (most ? before(result, next) : before(next, result)) result = next;
+  }
+  return result;
+}
+
+constexpr int kReduces = 1 << 16;  // of a variant: ld.red
+
+// registers{, result of ld.red}, [address]{, half}
+void load(Warp& warp, const Instruction& instruction) {
+  const int count = instruction.variant & 255, results = count + (instruction.variant & kReduces ? 1 : 0);
+  const Image image =
+      image_of(warp, instruction, instruction.operands[results],
+               instruction.count > results + 1 ? &instruction.operands[results + 1] : nullptr);
   TensorUnit& unit = TensorUnit::of(warp);
   TensorMemory& memory = unit.memory(*warp.block);
   const uint32_t number = unit.issue(warp, -1, TensorUse::loaded);
@@ -697,8 +738,9 @@ void load(Warp& warp, const Instruction& instruction) {  // registers, [address]
     return true;
   });
   if (!inside) return;
+  alignas(64) uint32_t all[kMostRegisters][kLanes];
   for (int r = 0; r < count; ++r) {
-    alignas(64) uint32_t values[kLanes];
+    uint32_t* values = all[r];
     for (uint32_t l = 0; l < kLanes; ++l) {
       const Cell cell = cell_of(image.shape, l, static_cast<uint32_t>(r));
       const uint32_t* from = &memory.cell(image.lane + cell.lane, image.column_of(cell, l));
@@ -706,6 +748,9 @@ void load(Warp& warp, const Instruction& instruction) {  // registers, [address]
     }
     write_cells(warp, instruction.operands[r], values);
   }
+  if (results > count)
+    write_lanes<uint32_t>(warp, instruction.operands[count],
+                          [&](int l) { return reduced(instruction, &all[0][l], count); });
   if (warp.machine->check_initialised && (!written || warp.tracking))
     for (int r = 0; r < count; ++r)
       for (uint32_t l = 0; l < kLanes; ++l) {
@@ -714,8 +759,10 @@ void load(Warp& warp, const Instruction& instruction) {  // registers, [address]
         uint32_t origin = unit.origin_of(warp, *warp.block, lane, column);
         if (!origin && image.packed) origin = unit.origin_of(warp, *warp.block, lane, column + 1);
         set_undefined(warp, instruction.operands[r], static_cast<int>(l), ~0u, origin);
+        if (results > count && (origin || r == 0))
+          set_undefined(warp, instruction.operands[count], static_cast<int>(l), ~0u, origin);
       }
-  unit.load_issued(warp, instruction, number, count);
+  unit.load_issued(warp, instruction, number, results);
 }
 
 void store(Warp& warp, const Instruction& instruction) {  // [address]{, half}, registers
@@ -758,12 +805,17 @@ void add_moves(Table& table) {
   for (int shape = 0; shape < 5; ++shape)
     for (int number = 1; number <= 128; number *= 2) {
       const int registers = number * shapes[shape].second;
-      if (registers > 128) continue;
+      if (registers > kMostRegisters) continue;
       const std::string form = std::string(shapes[shape].first) + ".x" + std::to_string(number) + ".b32";
       const std::string half = shape == k16x32bx2 ? "w" : "", n = std::to_string(registers);
       table.add_aligned("tcgen05.ld.sync.aligned." + form, "W" + n + "a" + half, load,
                         registers | shape << kShapeShift);
       table.of_unit(make_tensor_unit);
+      if (number > 1 && (shape == k32x32b || shape == k16x32bx2)) {
+        table.add_aligned("tcgen05.ld.red.sync.aligned." + form, "W" + n + "Wa" + half, load,
+                          registers | shape << kShapeShift | kReduces);
+        table.of_unit(make_tensor_unit);
+      }
       table.add_aligned("tcgen05.st.sync.aligned." + form, "a" + half + "w" + n, store,
                         registers | shape << kShapeShift);
       table.of_unit(make_tensor_unit);

@@ -39,6 +39,10 @@ enum TensorFlag : int32_t {
   kTensorShiftA = 1 << 26,   // .ashift
   kTensorWeights = 1 << 27,  // .ws
   kTensorPacked = 1 << 28,   // pack::16b, unpack::16b
+  // Of ld.red the kind says what the registers are, u32, s32 or f32, and the variant has these bits.
+  kTensorMax = 1,
+  kTensorAbsolute = 2,
+  kTensorNan = 4,
 };
 
 struct TensorRecord {  // an operation

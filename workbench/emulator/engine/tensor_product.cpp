@@ -5,9 +5,6 @@
 #include "matrix.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
-namespace {
-
-// A float of few bits, all of whose codes are numbers.
 float small_float(uint32_t code, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const uint32_t mantissa = code & ((1u << mantissa_bits) - 1);
@@ -17,6 +14,8 @@ float small_float(uint32_t code, int exponent_bits, int mantissa_bits) {
                                : std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits);
   return code >> (exponent_bits + mantissa_bits) & 1 ? -value : value;
 }
+
+namespace {
 
 template <int Exponent, int Mantissa>
 const float* small_floats() {

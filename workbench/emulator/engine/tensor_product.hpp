@@ -63,6 +63,8 @@ struct TensorForm {
 // The values in 16 bytes; their number.
 uint32_t decode_tensor_chunk(TensorElement element, const uint8_t* bytes, float* values);
 float scale_value(uint32_t byte, bool fine);
+// A float of few bits, all of whose codes are numbers.
+float small_float(uint32_t code, int exponent_bits, int mantissa_bits);
 
 // Where the rows and columns of D lie in the tensor memory of a block: in 128 lanes; rows
 // of 16 lanes of each 32; or columns in two or four parts, one below the other.

@@ -13,6 +13,13 @@ inline int elements_along(const TensorMap& map, int d) {
   return (static_cast<int>(map.box[d]) + stride - 1) / stride;
 }
 
+enum class TileMode : uint8_t {
+  box,         // or the pixels of an im2col map
+  four_rows,   // gather4 and scatter4
+  along_w,     // im2col::w: pixels of one line of each image
+  along_w_128  // im2col::w::128: as many as that
+};
+
 inline uint32_t box_bytes(const TensorMap& map) {
   uint64_t bytes = map.strides[0];
   if (map.im2col) return static_cast<uint32_t>(bytes * map.box[0] * map.pixels);
@@ -23,8 +30,18 @@ inline uint32_t box_bytes(const TensorMap& map) {
 struct TilePlace {  // where a tile begins in its tensor
   const TensorMap* map;
   int32_t coordinates[5];
-  uint16_t offsets[3];  // of the pixels of an im2col tile
+  uint16_t offsets[3];  // of the pixels of an im2col tile; along W: halo and offset
+  TileMode mode;
+  int32_t rows[4];  // of gather4 and scatter4
 };
+
+inline uint32_t tile_bytes(const TilePlace& place) {
+  const TensorMap& map = *place.map;
+  const auto row = static_cast<uint32_t>(map.box[0] * map.strides[0]);
+  return place.mode == TileMode::four_rows     ? 4 * row
+         : place.mode == TileMode::along_w_128 ? 128 * row
+                                               : box_bytes(map);
+}
 
 // The rows of an im2col tile are pixels: from the first one on along the second dimension, and from the end
 // of the bounding box on at the start of its next line. Offsets shift them all.
@@ -51,6 +68,46 @@ void each_pixel(const TilePlace& place, int64_t begin, int64_t end, int64_t row_
   }
 }
 
+// Four rows of a matrix, each from the same column on.
+template <class F>
+void each_of_four(const TilePlace& place, int64_t begin, int64_t end, int64_t row_bytes, F f) {
+  const TensorMap& map = *place.map;
+  const int64_t column = int64_t{place.coordinates[0]} * static_cast<int64_t>(map.strides[0]);
+  for (uint32_t k = 0; k < 4; ++k) {
+    const int64_t row = place.rows[k];
+    const bool inside = begin < end && row >= 0 && row < static_cast<int64_t>(map.sizes[1]);
+    f(k * static_cast<uint32_t>(row_bytes),
+      map.address + static_cast<uint64_t>(column) + static_cast<uint64_t>(row) * map.strides[1],
+      inside ? begin : 0, inside ? end : 0, row_bytes);
+  }
+}
+
+// Pixels along the second dimension, and behind the end of the bounding box those of the next image: the
+// coordinates between stay. An offset shifts the box and the first pixel.
+template <class F>
+void each_along_w(const TilePlace& place, int64_t begin, int64_t end, int64_t row_bytes, F f) {
+  const TensorMap& map = *place.map;
+  const int last = map.rank - 1;
+  const int64_t shift = static_cast<int16_t>(place.offsets[1]);
+  int64_t at[5];
+  std::copy_n(place.coordinates, 5, at);
+  at[1] += shift;
+  const uint32_t bytes = tile_bytes(place);
+  for (uint32_t to = 0; to < bytes; to += static_cast<uint32_t>(row_bytes)) {
+    uint64_t address = map.address + static_cast<uint64_t>(at[0] * static_cast<int64_t>(map.strides[0]));
+    bool inside = begin < end;
+    for (int d = 1; d <= last; ++d) {
+      inside &= at[d] >= 0 && at[d] < static_cast<int64_t>(map.sizes[d]);
+      address += static_cast<uint64_t>(at[d]) * map.strides[d];
+    }
+    f(to, address, inside ? begin : 0, inside ? end : 0, row_bytes);
+    at[1] += map.element_strides[1];
+    if (at[1] < static_cast<int64_t>(map.sizes[1]) + map.upper[0] + shift) continue;
+    at[1] = map.lower[0] + shift;
+    at[last] += map.element_strides[last];
+  }
+}
+
 // Calls f(offset in the tile, global address, first byte inside, last byte inside + 1, bytes of the row) for
 // every row of the box.
 template <class F>
@@ -62,6 +119,8 @@ void each_row(const TilePlace& place, F f) {
   const int64_t end =
       std::clamp<int64_t>(static_cast<int64_t>(map.sizes[0]) - place.coordinates[0], 0, row_elements) *
       element;
+  if (place.mode == TileMode::four_rows) return each_of_four(place, begin, end, row_bytes, f);
+  if (place.mode != TileMode::box) return each_along_w(place, begin, end, row_bytes, f);
   if (map.im2col) return each_pixel(place, begin, end, row_bytes, f);
   const uint32_t bytes = box_bytes(map);
   int index[5] = {};

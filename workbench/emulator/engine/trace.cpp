@@ -26,7 +26,13 @@ enum class Role : uint8_t {
   product_wait,
   store,
   store_commit,
-  store_wait
+  store_wait,
+  tensor,
+  tensor_commit,
+  tensor_load,
+  tensor_store,
+  tensor_load_wait,
+  tensor_store_wait
 };
 
 struct MachineTrace {
@@ -40,6 +46,17 @@ namespace {
 
 bool starts(const std::string& name, const char* with) { return name.rfind(with, 0) == 0; }
 bool has(const std::string& name, const char* part) { return name.find(part) != std::string::npos; }
+
+Role tensor_role(const std::string& name, Kind kind) {
+  if (starts(name, "tcgen05.mma") || starts(name, "tcgen05.cp") || starts(name, "tcgen05.shift"))
+    return Role::tensor;
+  if (starts(name, "tcgen05.commit")) return Role::tensor_commit;
+  if (starts(name, "tcgen05.ld.")) return Role::tensor_load;
+  if (starts(name, "tcgen05.st.")) return Role::tensor_store;
+  if (starts(name, "tcgen05.wait."))
+    return has(name, "ld") ? Role::tensor_load_wait : Role::tensor_store_wait;
+  return kind == Kind::control ? Role::synchronises : Role::plain;
+}
 
 Role role_of(const std::string& name, Kind kind) {
   if (starts(name, "mbarrier.try_wait") || starts(name, "mbarrier.test_wait")) return Role::waits_mbarrier;
@@ -61,6 +78,7 @@ Role role_of(const std::string& name, Kind kind) {
   if (starts(name, "wgmma.mma_async")) return Role::product;
   if (starts(name, "wgmma.commit_group")) return Role::product_commit;
   if (starts(name, "wgmma.wait_group")) return Role::product_wait;
+  if (starts(name, "tcgen05.")) return tensor_role(name, kind);
   return starts(name, "mbarrier.") || kind == Kind::control ? Role::synchronises : Role::plain;
 }
 
@@ -180,9 +198,11 @@ bool is_blocked_here(const Warp& warp) {
 
 // ---- groups of asynchronous work
 
-void add_to_group(const Warp& warp, GroupStream& stream) {
-  if (stream.open.count++ == 0) stream.open = {trace_of(warp).now - 1, 1, warp.pc};
+void add_to(const Warp& warp, AsyncGroup& group) {
+  if (group.count++ == 0) group = {trace_of(warp).now - 1, 1, warp.pc};
 }
+
+void add_to_group(const Warp& warp, GroupStream& stream) { add_to(warp, stream.open); }
 
 void commit_group(GroupStream& stream) {
   stream.committed.push_back(stream.open);
@@ -200,6 +220,11 @@ void end_group(const Warp& warp, const AsyncGroup& group, TraceKind kind) {
 void end_groups(const Warp& warp, GroupStream& stream, uint32_t left, TraceKind kind) {
   for (; stream.committed.size() > left; stream.committed.pop_front())
     end_group(warp, stream.committed.front(), kind);
+}
+
+void end_moves(const Warp& warp, AsyncGroup& moves) {
+  end_group(warp, moves, TraceKind::moves);
+  moves = AsyncGroup{};
 }
 
 }  // namespace
@@ -250,6 +275,18 @@ void trace_executed(Warp& warp, const Instruction& instruction) {
       return commit_group(own.stores);
     case Role::store_wait:
       return end_groups(warp, own.stores, uniform(warp, instruction.operands[0]), TraceKind::stores);
+    case Role::tensor:
+      return add_to_group(warp, own.tensor);
+    case Role::tensor_commit:
+      return commit_group(own.tensor);
+    case Role::tensor_load:
+      return add_to(warp, own.tensor_loads);
+    case Role::tensor_store:
+      return add_to(warp, own.tensor_stores);
+    case Role::tensor_load_wait:
+      return end_moves(warp, own.tensor_loads);
+    case Role::tensor_store_wait:
+      return end_moves(warp, own.tensor_stores);
     default:
       break;
   }
@@ -309,11 +346,38 @@ void trace_released(Warp& warp, uint64_t time) {
   own.cause = 0;
 }
 
-void trace_landed(Cluster& cluster, int64_t load, const Transfer& transfer) {
-  ClusterTrace& trace = *cluster.trace;
+namespace {
+
+uint64_t later_than_all(const ClusterTrace& trace) {
   uint64_t time = 0;
   for (const WarpTrace& own : trace.warps) time = std::max(time, own.now);
-  ++time;
+  return time + 1;
+}
+
+}  // namespace
+
+void trace_committed(const Warp& warp, uint32_t barrier) {
+  Cluster& cluster = *warp.block->cluster;
+  ClusterTrace& trace = *cluster.trace;
+  GroupStream& stream = trace_of(warp).tensor;
+  if (stream.committed.empty()) return;
+  const AsyncGroup group = stream.committed.front();
+  stream.committed.pop_front();
+  const uint64_t time = later_than_all(trace), cause = trace.machine->copies.fetch_add(1) + 1;
+  if (group.count) {
+    TraceEvent event{TraceKind::tensor, 0, warp.id, group.began, time, group.pc};
+    event.gate = TraceGate::mbarrier;
+    event.key = barrier;
+    event.count = group.count;
+    event.cause = cause;
+    emit(trace, *warp.block, event);
+  }
+  look_at_gates(cluster, time, group.count ? cause : 0);
+}
+
+void trace_landed(Cluster& cluster, int64_t load, const Transfer& transfer) {
+  ClusterTrace& trace = *cluster.trace;
+  const uint64_t time = later_than_all(trace);
   uint64_t cause = 0;
   if (load >= 0) {
     const LoadTrace issued = trace.loads[static_cast<size_t>(load)];

@@ -24,7 +24,7 @@ struct Gate {
   uint64_t cause = 0;      // the copy whose landing ended the last phase, or 0
 };
 
-struct AsyncGroup {  // of cp.async, wgmma or bulk stores
+struct AsyncGroup {  // of cp.async, wgmma, tcgen05 or bulk stores
   uint64_t began = 0;
   int64_t count = 0;
   int32_t pc = -1;
@@ -44,6 +44,8 @@ struct WarpTrace {
   TraceGate gate = TraceGate::none;
   uint32_t gate_key = 0;
   GroupStream copies, products, stores;
+  GroupStream tensor;  // committed ones end in their order
+  AsyncGroup tensor_loads, tensor_stores;
 };
 
 struct LoadTrace {
@@ -72,6 +74,8 @@ void trace_stopped(Warp& warp);
 // A launch that the warp waits for has ended at that time.
 void trace_released(Warp& warp, uint64_t time);
 uint64_t trace_now(const Warp& warp);
+// The oldest commit of tcgen05 of a warp has ended, and told an mbarrier.
+void trace_committed(const Warp& warp, uint32_t barrier);
 // Around a landing: of the load with this index, or of cp.async arrivals (-1).
 void trace_landed(Cluster& cluster, int64_t load, const Transfer& transfer);
 

@@ -2,8 +2,8 @@
 // lanes.
 #include <tuple>
 
+#include "float_functors.hpp"
 #include "integer_functors.hpp"
-#include "lanes.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -127,6 +127,32 @@ void add_reduce(Table& table, const std::string& name) {
   table.add_member("redux.sync" + name, "Www", reduce<T, Op>, 2);
 }
 
+template <class Op>
+struct OfMagnitudes {
+  float operator()(float a, float b) const { return Op()(std::fabs(a), std::fabs(b)); }
+};
+
+// min or max of floats, with itself as well: of NaN alone the result is the canonical one.
+template <class Op>
+void reduce_floats(Warp& warp, const Instruction& instruction) {
+  const Source<float> a(warp, instruction.operands[1]);
+  const int first = __builtin_ctz(warp.active);
+  float result = Op()(a[first], a[first]);
+  for_lanes(warp.active & (warp.active - 1), [&](int l) { result = Op()(result, a[l]); });
+  write_lanes<float>(warp, instruction.operands[0], [&](int) { return result; });
+}
+
+template <bool Max>
+void add_float_reductions(Table& table) {
+  const std::string name = std::string("redux.sync") + (Max ? ".max" : ".min");
+  using Number = FloatExtreme<Max, false>;
+  using Nan = FloatExtreme<Max, true>;
+  table.add_member(name + ".f32", "Wfw", reduce_floats<Number>, 2);
+  table.add_member(name + ".NaN.f32", "Wfw", reduce_floats<Nan>, 2);
+  table.add_member(name + ".abs.f32", "Wfw", reduce_floats<OfMagnitudes<Number>>, 2);
+  table.add_member(name + ".abs.NaN.f32", "Wfw", reduce_floats<OfMagnitudes<Nan>>, 2);
+}
+
 void elect(Warp& warp, const Instruction& instruction) {  // the lowest member
   const int leader = __builtin_ctz(warp.active);
   write_lanes<uint32_t>(warp, instruction.operands[0], [&](int) { return static_cast<uint32_t>(leader); });
@@ -158,6 +184,8 @@ void add_warp_operations(Table& table) {
   add_reduce<uint32_t, And>(table, ".and.b32");
   add_reduce<uint32_t, Or>(table, ".or.b32");
   add_reduce<uint32_t, Xor>(table, ".xor.b32");
+  add_float_reductions<false>(table);
+  add_float_reductions<true>(table);
   table.add_member("elect.sync", "W?Pw", elect, 2);
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..source_lines import through
 from .evidence import Evidence
-from .words import say_lanes
+from .words import say_lanes, shortened
 
 
 class Barriers(Evidence):
@@ -33,6 +33,11 @@ class Barriers(Evidence):
             return (
                 f"waits for parity {self.seen.detail} of {barrier}",
                 "a parity is 0 or 1: toggle it with `^ 1`, or take the number of the phase modulo 2",
+            )
+        if self.seen.info == 4:
+            return (
+                f"`{shortened(self.opcode)}` copies to another block than the one of its {barrier}",
+                "name an mbarrier of the destination's block, or of the pair's other block with cta_group::2",
             )
         return (
             f"{barrier} is not initialised",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..source_lines import through
 from .evidence import Evidence
 from .words import shortened
 
@@ -26,6 +27,20 @@ class Others(Evidence):
 
     def explain_resources(self) -> tuple[str, str]:
         return f"the launch asks for more than fits: {self.seen.info}", ""
+
+    def explain_launch_control(self) -> tuple[str, str]:
+        """Requests for blocks that have not started, and their responses."""
+        here = f"`{shortened(self.opcode)}`"
+        if self.seen.info == 1:
+            before = f" at {through(self.other.location)}" if self.other else ""
+            return (
+                f"{here} comes after the cluster has seen{before} that a request was refused",
+                "end the loop once clusterlaunchcontrol.query_cancel.is_canceled is false",
+            )
+        return (
+            f"{here} asks a response for a block where nothing has been cancelled",
+            "ask for the block where clusterlaunchcontrol.query_cancel.is_canceled is true",
+        )
 
     def explain_unsupported(self) -> tuple[str, str]:
         return f"the emulator does not support this form of `{shortened(self.opcode)}`", ""

@@ -100,10 +100,16 @@ class TensorCores(Evidence):
                 f"align tiles to {8 * seen.detail} bytes, and step from there along a row or by multiples of 128 bytes",
             )
         if seen.info == 6:
-            given, wanted = ("im2col", "tiled") if seen.detail else ("tiled", "im2col")
+            given = ("a tiled", "an im2col", "a wide im2col")[seen.detail]
+            wanted = "wide im2col" if "im2col::w" in opcode else "im2col" if "im2col" in opcode else "tiled"
             return (
-                f"`{opcode}` is given {'an' if seen.detail else 'a'} {given} tensor map",
-                f"encode the map as {wanted}, or use the {given} form of the instruction",
+                f"`{opcode}` is given {given} tensor map",
+                f"encode the map as {wanted}, or use the {given.partition(' ')[2]} form of the instruction",
+            )
+        if seen.info == 8:
+            return (
+                f"`{opcode}` is given a tensor map whose box has {seen.detail} rows",
+                "give the box one row: the instruction moves it four times, from the rows that it names",
             )
         if seen.info == 7:
             kind = "surface" if seen.detail else "texture"
