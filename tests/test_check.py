@@ -99,3 +99,46 @@ def test_a_file_without_a_launch_is_told_so(tmp_path: Path) -> None:
     file.write_text("__global__ void k(int* y) { y[0] = 1; }\n")
     one_message(invoke("check", file), 2, "launches no kernel", "workbench emulate")
     one_message(invoke("check", tmp_path / "none.cu"), 2, "there is no file")
+
+
+HOST = """
+#include "missing_helper.h"
+const int N = 4096;
+template <int THREADS, int EACH> __global__ void total(float* x, float* y) {
+    float sum = 0;
+    for (int i = 0; i < EACH; i++) sum += x[(blockIdx.x * EACH + i) * THREADS + threadIdx.x];
+    atomicAdd(y + blockIdx.x, sum);
+}
+int main() {
+    const int blocks = 8;
+    const int PER_THREAD = N / blocks / 128;
+    float *in, *out, *host = new float[N];
+    cudaMalloc((void**)&in, N * sizeof(float));
+    cudaMalloc(&out, blocks * sizeof(float));
+    cudaMemcpy(in, host, N * sizeof(float), cudaMemcpyHostToDevice);
+    cudaMemset(out, 0, blocks * sizeof(float));
+    dim3 block(128, 1);
+    printf("total<<<1, 1>>>(in, out)");
+    total<128, PER_THREAD><<<N / block.x / PER_THREAD, block>>>(in, out);
+}
+"""
+
+
+def test_what_the_host_allocates_fills_and_computes_is_proposed_and_the_launch_is_clean(tmp_path: Path) -> None:
+    file = tmp_path / "total.cu"
+    file.write_text(HOST)
+    ((*_, entry, name, grid, blocks, block, threads, first, x, second, y),) = commands(
+        invoke("check", file).output.splitlines()
+    )
+    assert (entry, name, grid, blocks, block, threads) == (
+        "--entry",
+        "total<128, 4>",
+        "--grid",
+        "8",
+        "--block",
+        "128,1",
+    )
+    assert (first, x, second, y) == ("--arg", "x:f32[4096]=random", "--arg", "y:f32[8]=zeros")
+    result = invoke("emulate", file, entry, name, grid, blocks, block, threads, first, x, second, y)
+    assert result.exit_code == 0 and "no hazard found" in result.output
+    assert "missing_helper.h" in result.output
