@@ -26,7 +26,7 @@ BUDGETS = {
     "Python of tests/": (("tests",), (".py",), 65_025),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 9_700),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 26_830),
-    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_800),
+    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_973),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
 needs more deletes elsewhere, or says in the commit that raises the budget what the lines are worth."""

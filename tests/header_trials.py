@@ -535,10 +535,20 @@ def tcgen05() -> Iterator[Trial]:
         defines = {"TYPE": dtype.cuda, "Y_COLUMNS": columns, "ALONG_N": along_n}
         twice = replace(launch("twice", 128, *maps, "y"), shared_bytes=2**16)
         yield Trial("tcgen05.cu", twice, {"a": a, "b": b}, {"y": 2 * y}, defines, architecture=100)
+    a, b = whole((256, 64), BF16), whole((128, 64), BF16, 1)
+    maps = TensorMap("a", box=(128, 64)), TensorMap("b", box=(64, 64))
+    pair = replace(launch("pair", 128, *maps, "y", blocks=2, cluster=2), shared_bytes=2**15)
+    y = a.astype(np.float32) @ b.T.astype(np.float32)
+    yield Trial("tcgen05.cu", pair, {"a": a, "b": b}, {"y": y}, defines, architecture=100)
     rows, b = whole((128, 64), BF16).view(np.uint32), whole((64, 64), BF16, 1)
     y = rows.view(BF16.numpy).astype(np.float32) @ b.astype(np.float32)
     stored = launch("from_rows", 128, "rows", TensorMap("b", box=(64, 64)), "y")
     yield Trial("tcgen05.cu", stored, {"rows": rows, "b": b}, {"y": y}, defines, architecture=100)
+
+
+def launch_control() -> Iterator[Trial]:
+    y = np.arange(1, 5001, dtype=np.uint32)
+    yield Trial("launch_control.cu", launch("takes", 32, "y", blocks=len(y)), {}, {"y": y}, architecture=100)
 
 
 HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
@@ -558,6 +568,7 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     tma,
     wgmma,
     tcgen05,
+    launch_control,
     wgmma_shapes,
     tma_ranks,
     tma_im2col,

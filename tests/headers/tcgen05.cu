@@ -1,3 +1,4 @@
+#include "ptx/cluster.cuh"
 #include "ptx/tcgen05.cuh"
 
 // y = 2 a b: two k-tiles of 64, the same ones, so that a product also adds. a: (128, 64), b: (Y_COLUMNS, 64), or
@@ -88,4 +89,48 @@ extern "C" __global__ void from_rows(const u32* rows, const __grid_constant__ Te
   __syncthreads();
   tensor_take_over();
   if (warp == 0) tensor_free<128, 1>(sums);
+}
+
+// y = a b by a pair of blocks, each with 128 rows of a and 64 columns of b. a: (256, 64), b: (128, 64) bf16, y: (256, 128)
+extern "C" __global__ void __cluster_dims__(2, 1, 1)
+    pair(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, float* y) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  __shared__ Barrier full, done;
+  __shared__ u32 place;
+  const int warp = threadIdx.x / 32, rank = cluster_rank();
+  if (warp == 0) tensor_allocate<128, 2>(place);
+  if (threadIdx.x == 0) {
+    mbarrier_init(full, 1);
+    mbarrier_init(done, 1);
+    mbarrier_init_fence();
+  }
+  tensor_hand_over();
+  cluster_sync();
+  tensor_take_over();
+  const u32 sums = place;
+  unsigned char* const columns = memory + 128 * 128;
+  if (threadIdx.x == 0) {
+    if (rank == 0) mbarrier_arrive_expect(full, 2 * (128 + 64) * 128);
+    tma_load_pair(memory, a, full, 0, rank * 128, 0);
+    tma_load_pair(columns, b, full, 0, rank * 64, 0);
+    if (rank == 0) {
+      mbarrier_wait(full, 0);
+      const u64 left = tensor_operand(memory, 0, 1024), right = tensor_operand(columns, 0, 1024);
+      for (int i = 0; i < 4; ++i)
+        tensor_multiply<2>(sums, left + i * 2, right + i * 2, tensor_form<__nv_bfloat16, 256, 128, false>(), i > 0);
+      tensor_commit_pair(done);
+    }
+  }
+  mbarrier_wait(done, 0);
+  tensor_take_over();
+  for (int n = 0; n < 128; n += 32) {
+    float x[32];
+    tensor_load(x, sums + (warp * 32 << 16) + n);
+    for (int i = 0; i < 32; ++i) y[(rank * 128 + threadIdx.x) * 128 + n + i] = x[i];
+  }
+  tensor_hand_over();
+  cluster_sync();
+  tensor_take_over();
+  if (warp == 0) tensor_free<128, 2>(sums);
+  cluster_started();
 }

@@ -29,14 +29,18 @@ struct KTiles {
   alignas(1024) IN a[ROWS_OF_A * BLOCK_K];  // rows of k
   alignas(1024) IN b[COLUMNS * BLOCK_K];    // rows of k, too. without TRANS_B: panels of 64 columns, in rows of n
 
-  // by one thread: asks for the part of both that begins at these places
+  // by one thread: asks for the part of both that begins at these places. in a pair of blocks, `full` is reported to
+  // in block `owner`
   __device__ __forceinline__ void load(const TensorMap& A, const TensorMap& B, Barrier& full, int m, int n, int k) {
-    tma_load(a, A, full, m, k);
-    if constexpr (TRANS_B)
-      tma_load(b, B, full, n, k);
-    else
-#pragma unroll
-      for (int i = 0; i < COLUMNS; i += PANEL) tma_load(&b[i * BLOCK_K], B, full, k, n + i);
+    load_by([&](IN* to, const TensorMap& map, int row, int column) { tma_load(to, map, full, row, column); }, A, B, m,
+            n, k);
+  }
+  __device__ __forceinline__ void load_for(int owner, const TensorMap& A, const TensorMap& B, Barrier& full, int m,
+                                           int n, int k) {
+    const auto ask = [&](IN* to, const TensorMap& map, int row, int column) {
+      tma_load_pair(to, map, full, owner, row, column);
+    };
+    load_by(ask, A, B, m, n, k);
   }
 
   // by one thread: starts the product of GROUP times as many rows and columns, to be put into `sums`, or added
@@ -49,6 +53,17 @@ struct KTiles {
 #pragma unroll
     for (int i = 0; i < BLOCK_K / PRODUCT_K; ++i)
       tensor_multiply<GROUP, sizeof(IN)>(sums, rows + (i * STEP >> 4), columns + (i * B_STEP >> 4), FORM, i > 0 || add);
+  }
+
+ private:
+  template <class Ask>
+  __device__ __forceinline__ void load_by(const Ask& ask, const TensorMap& A, const TensorMap& B, int m, int n, int k) {
+    ask(a, A, m, k);
+    if constexpr (TRANS_B)
+      ask(b, B, n, k);
+    else
+#pragma unroll
+      for (int i = 0; i < COLUMNS; i += PANEL) ask(&b[i * BLOCK_K], B, k, n + i);
   }
 };
 

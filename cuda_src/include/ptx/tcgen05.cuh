@@ -108,6 +108,30 @@ __device__ __forceinline__ void tensor_commit(Barrier& done) {
                : "memory");
 }
 
+// the same of a pair: at the barriers that lie there in both blocks
+__device__ __forceinline__ void tensor_commit_pair(Barrier& done) {
+  asm volatile(
+      "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;" ::"r"(
+          shared_address(&done)),
+      "h"(static_cast<unsigned short>(3))
+      : "memory");
+}
+
+// mapa and cp.async.bulk.tensor.2d with cta_group::2: as tma_load, in a pair of blocks, and reported to the `full` that
+// lies there in block `rank` of the two, which has initialised it
+__device__ __forceinline__ void tma_load_pair(void* to, const TensorMap& map, Barrier& full, int rank, int row,
+                                              int column) {
+  asm volatile(
+      "{\n"
+      ".reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %4, %5;\n"
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [%0], [%1, {%2, "
+      "%3}], [there];\n"
+      "}" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&full)), "r"(rank)
+      : "memory");
+}
+
 #define EIGHT(type, x, i)                                                                                      \
   type(x[i]), type(x[i + 1]), type(x[i + 2]), type(x[i + 3]), type(x[i + 4]), type(x[i + 5]), type(x[i + 6]), \
       type(x[i + 7])

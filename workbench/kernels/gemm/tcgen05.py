@@ -21,6 +21,9 @@ ROWS = 128
 _TALL = GemmProblem(m=ROWS * 17 + 1, n=264, k=8)
 """More rows of tiles than are walked together, and two columns of them."""
 
+_TALLER = GemmProblem(m=2 * ROWS * 12 + 1, n=264, k=8)
+"""The same of tiles of two blocks: 13 rows of them."""
+
 
 def tile_launch(
     p: Product, size: Mapping[str, int], kernel: str, warps: int, shared: int, blocks: int, more: tuple[str, ...] = ()
@@ -104,3 +107,26 @@ def tensor_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 def two_accumulators(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     launch = tile_launch(p, size, "gemm_two_accumulators", 6, pipeline_bytes(p, size), 1)
     return replace(launch, persistent=True)
+
+
+@GEMM.stage(
+    "two_blocks",
+    after=two_accumulators,
+    idea="two blocks compute tiles of 256 rows by products of both: each loads half of the columns of B",
+    parameters={"BLOCK_M": ROWS, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "STAGES": 6},
+    space={"BLOCK_N": (128, 256), "GROUP_M": GROUPS[:-1], "STAGES": (3, 4, 6)},
+    constraint=lambda p, size: _fits(p, size, blocks=2),
+    edge_cases=(ODD_C, *PADDED_C, _TALLER, *DEEP),
+)
+def two_blocks(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    launch = tile_launch(p, size, "gemm_two_blocks", 6, pipeline_bytes(p, size, 2), 2)
+    return replace(launch, persistent=True)
+
+
+@GEMM.stage(
+    "tries_to_cancel",
+    after=two_accumulators,
+    idea="a block that is done takes over the tile of one that has not started, by clusterlaunchcontrol",
+)
+def tries_to_cancel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return tile_launch(p, size, "gemm_tries_to_cancel", 7, pipeline_bytes(p, size), 1)
