@@ -291,8 +291,9 @@ def entry(number: int, case: Case, found: dict[str, Any]) -> str:
         raise ValueError(f"the remedy of {case.file} leaves {found['left']}")
     link = f"https://github.com/{case.repository}/blob/{case.commit}/{case.root}/{case.file}"
     command = f"workbench emulate {case.file} {case.launch} --witness"
+    told = f"{case.what} {said}{case.note}".strip()
     return (
-        f"## {number}. {case.repository}: {case.file.rpartition('/')[2]}\n\n{case.what} {said}{case.note}\n\n"
+        f"## {number}. {case.repository}: {case.file.rpartition('/')[2]}\n\n{told}\n\n"
         f"Remedy: {case.remedy}. With it, the emulator finds nothing.\n\n"
         f"[The file]({link}). In `{case.root}`:\n\n```console\n{command}\n```\n\n```text\n{found['found']}\n```\n"
     )

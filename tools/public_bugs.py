@@ -92,6 +92,7 @@ def page() -> str:
         "The line of the fault is marked `HERE`, and that of the other access `THERE`. Tests ask that `workbench "
         "emulate` names both lines, and that it finds nothing in the kernel that is right. The commands below run from "
         "the top of the repository. Where a finding is [strict](emulator.md#severities-and-what-is-not-reported), "
-        "`--strict` makes it a failure.\n\nThis page is written by `tools/public_bugs.py`.\n"
+        "`--strict` makes it a failure.\n\nFaults that the emulator found in public kernels are "
+        "[on another page](../reports/found.md).\n\nThis page is written by `tools/public_bugs.py`.\n"
     )
     return "\n".join([text, *(f"## {title}\n\n{said}\n\n" + "\n".join(entries) for title, said, entries in sections)])

@@ -120,6 +120,7 @@ def benchmarks(root: Path) -> Files:
     for name in (
         "call_time",
         "conv2d_layers",
+        "found",
         "gemm_limits",
         "gemm_suite",
         "gemm_types",
