@@ -284,7 +284,8 @@ def emulate(
     either. What a kernel reads of it is named at the kernel's line, what Python reads, such as by ``sum()``, at that
     line; ``host_findings`` lists the latter. ``cuda``: with ``"emulated"`` PyTorch seems to have the target as a GPU,
     on which all tensors of the CPU lie, so that functions of libraries run as they are: ``torch.cuda``, ``is_cuda``,
-    ``device="cuda"``; with ``"absent"`` it is as PyTorch has it, and None emulates one where PyTorch has none.
+    ``device="cuda"``; with ``"absent"`` it is as PyTorch has it, and None emulates one where PyTorch has none. What
+    ``torch.compile`` makes on such a machine, and JAX's ``pallas_call`` for Triton, is launched here, too.
 
     ``reference`` gets a kernel's arguments by name, as they were before a launch, and returns a dictionary of what
     arrays hold after it, or is a dictionary of such functions by kernel. Elements may differ by ``atol + rtol * |x|``;

@@ -173,7 +173,7 @@ def _what_is_left(
         return
     left, known = [(array, array.copy()) for array, _ in before], emulation.unwritten.saved()
     emulation.tried(lambda: _launch(tuner, config, args, options))
-    twice = {n for n, array in changed.items() if not _close(array, dict_of(left, array))}
+    twice = {n for n, array in changed.items() if not _close(array, _values_of(left, array))}
     found: list[Finding] = []
     if twice:
         restore(before)
@@ -189,7 +189,7 @@ def _what_is_left(
         emulation.reported(last)
 
 
-def dict_of(left: list[tuple[Array, Array]], wanted: Array) -> Array:
+def _values_of(left: list[tuple[Array, Array]], wanted: Array) -> Array:
     """The values of one array in a snapshot."""
     return next(values for array, values in left if array.ctypes.data == wanted.ctypes.data)
 
