@@ -127,7 +127,9 @@ def take_turns(*defines: str, seed: int) -> tuple[Report, bool]:
 def test_a_lock_that_is_polled_with_a_fence_orders_what_it_protects(right: tuple[str, ...]) -> None:
     for seed in SEEDS:
         report, correct = take_turns(*right, seed=seed)
-        assert not report.findings, str(report)
+        assert {f.code for f in report.findings} == ({"race_volatile"} if "volatile" in right[0] else set()), str(
+            report
+        )
         assert correct
 
 
@@ -141,10 +143,10 @@ def test_a_lock_that_is_polled_with_a_fence_orders_what_it_protects(right: tuple
     ],
 )
 def test_a_barrier_is_no_fence_for_what_a_load_has_polled(bug: tuple[str, ...]) -> None:
-    line = line_of(TURNS, "// adds")
+    lines = {line_of(TURNS, "// adds")} | ({line_of(TURNS, "// resets")} if "volatile" in bug[0] else set())
     for seed in SEEDS:
         report, _ = take_turns(*bug, seed=seed)
         assert report.failures, bug
         for finding in report.failures:
             assert re.search(r"race|uninitialised", finding.code), str(finding)
-            assert finding.location.line == line, str(finding)
+            assert finding.location.line in lines, str(finding)

@@ -118,6 +118,40 @@ def test_equal_values_stored_twice_are_strict_and_different_ones_a_race() -> Non
     assert [f.code for f in report.failures] == ["race"]
 
 
+HANDED = """
+extern "C" __global__ void k(volatile int* value, int* turn, int* y) {
+    if (threadIdx.x) return;
+    if (blockIdx.x == 0) {
+        WRITE;
+        FENCE;
+        atomicExch(turn, 1);
+    } else if (atomicAdd(turn, 0)) {
+        FENCE;
+        y[0] = READ;
+    } else {
+        y[0] = 0;
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("write", ["*value = 1", "atomicExch((int*)value, 1)"])
+@pytest.mark.parametrize("read", ["*value", "atomicAdd((int*)value, 0)"])
+def test_volatile_in_no_order_is_strict_and_atomics_are_none(write: str, read: str) -> None:
+    seen = set()
+    for fence in ("", "__threadfence()"):
+        text = HANDED.replace("WRITE", write).replace("READ", read).replace("FENCE", fence)
+        for seed in range(4):
+            value, turn, y = (np.zeros(1, np.int32) for _ in range(3))
+            report = launch(text, "k", 2, 32, [value, turn, y], seed=seed)
+            assert report.ok
+            if y[0]:
+                seen.add(fence)
+                ordered = fence or "*value" not in (write[:6], read)
+                assert [f.code for f in report.findings] == ([] if ordered else ["race_volatile"]), str(report)
+    assert seen == {"", "__threadfence()"}
+
+
 TILES = """
 extern "C" __global__ void k(int* y) {
     __shared__ __align__(16) int tile[32];

@@ -29,6 +29,7 @@ _ORDERS = {"weak": 0, "volatile": 1, "mmio": 1, "relaxed": 1, "acquire": 2, "rel
 _SCOPES = {"cta": 1 << 3, "cluster": 2 << 3, "gpu": 3 << 3, "sys": 4 << 3}
 _MEMBAR_SCOPES = {"cta": "cta", "gl": "gpu", "sys": "sys"}
 _READ_ONLY_CACHE = 1 << 7
+_VOLATILE = 1 << 21
 _GROUPS = {"cta_group::1": 0, "cta_group::2": 1 << 22}
 _WITH_ORDER = {"ld", "ldu", "st", "atom", "red", "mbarrier", "fence"}
 _HINTS = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
@@ -55,7 +56,7 @@ def normalise(opcode: str) -> tuple[str, int, bool]:
     kept = []
     for part in parts:
         if base in _WITH_ORDER and (part in _ORDERS or part in _SCOPES):
-            flags |= _ORDERS.get(part, 0) | _SCOPES.get(part, 0)
+            flags |= _ORDERS.get(part, 0) | _SCOPES.get(part, 0) | (_VOLATILE if part == "volatile" else 0)
         elif base == "ld" and part == "nc":
             flags |= _READ_ONLY_CACHE
         elif base == "cp" and part in _GROUPS:

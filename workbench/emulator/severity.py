@@ -34,6 +34,7 @@ _OTHERS: dict[str, tuple[FindingKind, Severity]] = {
     "inactive_source": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),
     "mbarrier_init_fence": (FindingKind.MBARRIER_MISUSE, Severity.STRICT),
     "race_same_value": (FindingKind.RACE, Severity.STRICT),
+    "race_volatile": (FindingKind.RACE, Severity.STRICT),
     "race_of_replicas": (FindingKind.RACE, Severity.STRICT),
     "stores_pending": (FindingKind.EXITED_WITH_WORK, Severity.STRICT),
     "loads_pending": (FindingKind.EXITED_WITH_WORK, Severity.STRICT),

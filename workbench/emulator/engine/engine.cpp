@@ -100,6 +100,7 @@ const std::vector<std::string>& fault_names() {
                                                  "incoherent_load",
                                                  "read_only_changed",
                                                  "sparse_metadata",
+                                                 "race_volatile",
                                                  "race_of_replicas",
                                                  "tensor_allocation",
                                                  "tensor_bounds",

@@ -100,6 +100,7 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   // Of 32-bit arithmetic whose result reaches an address, widened as a signed or as an unsigned number.
   kSignedIndex = 1 << 19,
   kUnsignedIndex = 1 << 20,
+  kVolatile = 1 << 21,   // of a load or store, which is relaxed by that and by nothing else
   kBlockPair = 1 << 22,  // cta_group::2, of a bulk copy
 };
 
@@ -335,6 +336,7 @@ enum class FaultKind : int32_t {
   read_only_changed,    // the same, of a store that comes after the load for certain
   sparse_metadata,   // address: the four bits; info: MetadataProblem; detail: the chunk's row, first element
                      // and elements, 8 bits each from the last on. Of a selector: it, and how many there are
+  race_volatile,     // as race, of strong accesses of which one is no more than volatile
   race_of_replicas,  // as race, of lanes of one store to shared memory, where Launch::replicas
   // Of tensor memory: address is `lane << 16 | column`; other_*: what else uses it.
   tensor_allocation,     // info: why it is refused (AllocationProblem); address: columns

@@ -16,6 +16,9 @@ constexpr uint32_t kStorers = 32;      // of those that carry out bulk stores; f
 constexpr size_t kMostSuspected = 32;  // races that are not reported yet, of different lines
 constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are compared, that are kept
 
+// In the flags of a record, above how a copy swizzles: no atomic, and strong for being volatile only.
+constexpr uint16_t kOnlyVolatile = 1 << 12;
+
 // Of lanes that read one element after the other, the entry says just that. What its record has in place of
 // lanes, the bytes of an element and where lane 0 reads, modulo 32 elements, tells which lane it was.
 constexpr uint32_t kInTurn = 35, kNoTurn = ~0u;
@@ -603,9 +606,10 @@ class Touch {
       if (lane == kUnknownLane || all_seen(other, by, lane) || observed(other, cell, lane)) return;
       return conflict(other, by, cell, lane);
     }
-    if (!morally_strong(other) && !ordered(warp_, other, lane)) {
+    const bool strong = morally_strong(other);
+    if ((!strong || ((other.flags | flags_) & kOnlyVolatile)) && !ordered(warp_, other, lane)) {
       if (observed(other, cell, lane)) return;
-      conflict(other, by_at(entry, cell), cell, lane);
+      conflict(other, by_at(entry, cell), cell, lane, strong);
     }
     is_fine(index);
   }
@@ -701,7 +705,7 @@ class Touch {
 
   // More of it conflicts with more: weak accesses with all, strong ones with those beyond their scope.
   static int conflicting(uint16_t flags) {
-    return !(flags & kStrong) ? 3 : flags & kBlockScope ? 2 : flags & kClusterScope ? 1 : 0;
+    return !(flags & kStrong) ? 3 : flags & kBlockScope ? 2 : flags & (kClusterScope | kOnlyVolatile) ? 1 : 0;
   }
   // Whether whoever is ordered after `mine` is ordered after `entry` as well, and conflicts no less.
   bool replaces(uint32_t entry, uint32_t mine) const {
@@ -823,8 +827,12 @@ class Touch {
   }
 
   // A store's race with another one waits for what it stores.
-  void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
-    const Fault fault = conflict_with(other, by, cell, lane);
+  void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane, bool strong = false) const {
+    Fault fault = conflict_with(other, by, cell, lane);
+    if (strong) {
+      fault.kind = FaultKind::race_volatile;
+      return report(*warp_.block->cluster, fault);
+    }
     const uint64_t offset = std::max(cell << shift_, start_);
     const bool plain = flags_ == kWrite && (other.flags & 0xff) == kWrite && !(fault.info & kAsynchronous);
     const uint8_t* bytes = plain && warp_.races->storing ? stored_at(offset) : nullptr;
@@ -939,7 +947,8 @@ uint16_t flags_of(const Instruction& instruction, bool guess, Access access) {
     const bool swap = instruction.count == 4 && instruction.access[1] == 'a';
     return static_cast<uint16_t>(kWrite | kStrong | narrow | (swap ? kCompareSwap : 0));
   }
-  const int ordered = instruction.flags & kOrderMask ? kStrong | narrow : 0;
+  const int only_volatile = instruction.flags & kVolatile ? kOnlyVolatile : 0;
+  const int ordered = instruction.flags & kOrderMask ? kStrong | narrow | only_volatile : 0;
   if (access == Access::write) return static_cast<uint16_t>(ordered | kWrite | (ordered ? kReset : 0));
   const int cached = instruction.flags & kReadOnlyCache ? kNonCoherent : 0;
   return static_cast<uint16_t>(ordered | cached | (guess ? kGuess : 0));
@@ -1110,7 +1119,7 @@ void find_granules(const Program& program, Code& code) {
                                                           : name.find(".b16") != std::string::npos ? 2u
                                                                                                    : 4u);
     if (ordered("ld") || ordered("st") || ordered("atom") || ordered("red") || ordered("fence"))
-      code.has_narrow_scopes |= reach_of(row.flags) != kDeviceReach;
+      code.has_narrow_scopes |= reach_of(row.flags) != kDeviceReach || (row.flags & kVolatile);
     code.observes |= (row.flags & kObserves) != 0;
     code.loads_in_bulk |= name.rfind("cp.async.bulk", 0) == 0 && name.find(".mbarrier") != std::string::npos;
   }

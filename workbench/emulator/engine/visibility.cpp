@@ -106,7 +106,7 @@ void require_swizzle(const Warp& warp, uint32_t address, int swizzle, bool lande
   uint32_t entry = races.lines.view().get(address / kLineBytes, {kSpread, 0}).last_write;
   if (entry == kSpread) entry = races.last_write.view().get(address >> warp.machine->races->shared_shift);
   const Record& written = block.cluster->races->table.records[entry >> 6];
-  const int found = (written.flags >> kSwizzleShift) - 1;
+  const int found = (written.flags >> kSwizzleShift & 15) - 1;
   if (found < 0 || found * 32 == swizzle) return;
   if (landed && !some_lane_knows(*warp.races, written.cluster, written.agent, written.clock)) return;
   Fault fault = blamed(warp, FaultKind::swizzle_mismatch, 0, address, Space::shared, written, kLanes);

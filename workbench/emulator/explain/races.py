@@ -77,6 +77,13 @@ class Races(Launches):
         message, advice = self.explain_race()
         return f"{message}; both store the same value", f"let one thread store it; else {advice}"
 
+    def explain_race_volatile(self) -> tuple[str, str]:
+        """Accesses that PTX takes for atomic, of which one is volatile and nothing more."""
+        return (
+            f"{self.both_accesses()}, and nothing but `volatile` makes this no race: C++ promises nothing then",
+            "use cuda::atomic_ref or an atomic for both accesses, or a barrier or a fence with a flag between them",
+        )
+
     def explain_race_of_replicas(self) -> tuple[str, str]:
         """Lanes that hold the same value, but for its rounding."""
         message, _ = self.explain_race()
