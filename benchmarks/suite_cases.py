@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,8 @@ def extents(text: str) -> list[int]:
 def scalar(text: str, name: str, threads: int, least: bool) -> int:
     """A value of a whole number that the annotations of a kernel allow; the least of those that are tried, or not."""
     said = rf"__(?:requires|assume)\(\s*{name}\s*"
-    if stated := re.search(rf"{said}==\s*(\d+)|^//\s*{name} = (\d+)", text, re.MULTILINE):
-        return int(stated[1] or stated[2])
+    if stated := re.search(rf"{said}==\s*(\d+(?:\s*\*\s*\d+)*)|^//\s*{name} = (\d+)", text, re.MULTILINE):
+        return math.prod(extents(stated[1] or stated[2]))
     if re.search(rf"{said}==\s*blockDim\.x", text):
         return threads
     value = 32 if least else threads
@@ -197,25 +197,18 @@ def gpuverify(root: Path, made: Path) -> Iterator[Case]:
             yield from annotated(name, file, faulty, kinds=kinds, lines=marked if faulty else frozenset())
 
 
-_BARRIER = re.compile(r"^(\s*)__syncthreads\(\)\s*;", re.MULTILINE)
 _REMOVED = re.compile(r"^(\s*)//\s*(_{0,2}syncthreads\(\)\s*;)", re.MULTILINE)
 
 
 def mutants(root: Path, made: Path) -> Iterator[Case]:
-    """Of kernels with barriers: as they are, and without the first barrier of the kernel itself."""
-    files = [file for file in sorted(root.rglob("*.cu")) if _BARRIER.search(file.read_text(errors="replace"))]
-    for file in files[::2]:
-        text, name = file.read_text(errors="replace"), str(file.relative_to(root).with_suffix(""))
-        head = re.search(r"//--.*\n", text)
-        if "//pass" not in text or not head:
+    """Kernels with a mutation that their authors have put beside them, behind a macro: as they are, and with it."""
+    for file in sorted(root.rglob("*.cu")):
+        if "MUTATION" not in file.read_text(errors="replace"):
             continue
+        name = str(file.parent.relative_to(root))
         yield from annotated(name, file, False)
-        kernel = text.find("__global__")
-        removed = _BARRIER.search(text, kernel) or _BARRIER.search(text)
-        assert removed is not None
-        mutant = made / f"{name.replace('/', '__')}.cu"
-        mutant.write_text(text[: removed.start()] + removed[1] + ";" + text[removed.end() :])
-        yield from annotated(f"{name}, first barrier removed", mutant, True, folder=file.parent)
+        for case in annotated(f"{name}, MUTATION", file, True):
+            yield replace(case, launches=[[*launch, "--define=MUTATION=1"] for launch in case.launches])
 
 
 def gpurepair(root: Path, made: Path) -> Iterator[Case]:
@@ -239,6 +232,7 @@ def indigo(root: Path, made: Path) -> Iterator[Case]:
     """Graph kernels, generated with planted bugs that their names list. Lines differ from those of the right kernel."""
     rng, nodes = np.random.default_rng(1), 50
     degree = rng.integers(0, 5, nodes)
+    degree[[0, -1]] = 0  # so that an index that is not checked leaves the list on either side
     first = np.concatenate([[0], np.cumsum(degree)]).astype(np.int32)
     arrays = {
         "nindex": first,
@@ -322,7 +316,7 @@ SUITES = {
     "GPUVerify": Suite("mc-imperial/gpuverify", "The CUDA part of its test suite, one kernel a file.", gpuverify),
     "GPURepair": Suite("cs17resch01003/gpurepair", "Kernels without their barriers, and with them.", gpurepair),
     "GPUVerify's benchmarks": Suite(
-        "mc-imperial/GPUVerifyBenchmarks", "Every second kernel with barriers, and without its first barrier.", mutants
+        "mc-imperial/GPUVerifyBenchmarks", "Kernels, and the mutation that comes with each.", mutants
     ),
     "Indigo": Suite(
         "JohnJacobsonIII/HiRace-Artifact-SC24", "Irregular kernels with planted bugs, every fourth of HiRace's.", indigo
@@ -342,6 +336,18 @@ NOTES = {
     "GPUVerify/loop_unwind": "Both: all threads store one value, which is strict, and the compiler removes it.",
     "GPUVerify/memcpy/fail_arrayofstruct": "The label: all threads store what has no value; the compiler removes it.",
     "GPUVerify/pointertests/test12": "The label: all threads store one pointer and read it. C++ calls it a race.",
+    "GPUVerify's benchmarks/C++AMP/BitonicSort/transpose_kernel, MUTATION": (
+        "The emulator: each thread reads back the element that it has stored, so the barrier orders nothing."
+    ),
+    "GPUVerify's benchmarks/CUDA20/scan/workefficient, MUTATION": (
+        "The emulator: in the last round each thread stores the two elements that it then reads."
+    ),
+    "Indigo/conditional_edge_neighbor_cond_guardBug": (
+        "The label: several lanes read one element before one of them updates it; which lanes is not kept."
+    ),
+    "Indigo/conditional_edge_neighbor_persistent_cond_guardBug": (
+        "The label: several lanes read one element before one of them updates it; which lanes is not kept."
+    ),
     "ScoR/norace_interwarp-block_fence-atom_hrd-indirect": (
         "The emulator: no fence follows the last relaxed read of the flag, so PTX puts nothing in order."
     ),

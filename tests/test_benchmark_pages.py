@@ -202,3 +202,7 @@ def test_a_case_of_a_suite_is_launched_as_its_first_lines_say_and_counted_by_its
     kept = {"commit": "d" * 40, "rows": [*rows.values(), missed]}
     page = suites.page(made | {"suites": {"Faial": kept}})
     assert "| `other` | missed | nothing" in page and "struct other" in page and "`dddddddddddd`" in page
+
+
+def test_the_page_of_suites_is_made_of_its_record() -> None:
+    assert recorded.page_beside(suites.RECORD).read_text() == suites.page(recorded.read(suites.RECORD))
