@@ -125,6 +125,7 @@ def test_a_loop_that_counts_its_turns_may_wait_for_a_block_that_is_not_resident(
     if blocks == 132:
         execute(entry, blocks, 1, args, **options)
         return
+    options["suppress"] = ("race_volatile",)
     finding = fault_of(FindingKind.LIVELOCK, entry, blocks, 1, args, **options)
     assert outer(finding.location) == line_of(COUNTING, "// waits")
     assert "the device is full, and block (132, 0, 0) has not begun" in finding.message

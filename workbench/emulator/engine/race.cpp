@@ -607,7 +607,7 @@ class Touch {
       return conflict(other, by, cell, lane);
     }
     const bool strong = morally_strong(other);
-    if ((!strong || ((other.flags | flags_) & kOnlyVolatile)) && !ordered(warp_, other, lane)) {
+    if ((!strong || beside_volatile(other, cell)) && !ordered(warp_, other, lane)) {
       if (observed(other, cell, lane)) return;
       conflict(other, by_at(entry, cell), cell, lane, strong);
     }
@@ -658,6 +658,19 @@ class Touch {
            series.follows(std::max(own, theirs), std::min(own, theirs));
   }
 
+  // Whether one of two strong accesses is volatile only. A volatile load of what a volatile store sets is how
+  // a flag is polled, and who has polled it may set it.
+  bool beside_volatile(const Record& other, uint64_t cell) const {
+    if (!((other.flags | flags_) & kOnlyVolatile)) return false;
+    if (!(other.flags & flags_ & kOnlyVolatile)) return true;
+    return (other.flags & flags_ & kWrite) && !has_polled(since_[cell]);
+  }
+  bool has_polled(uint32_t set) const {
+    const auto polls = [&](uint32_t entry) { return entry && is_own(entry) && !writes(entry); };
+    for (; set & kSet; set = table_.nodes[set & ~kSet].parent)
+      if (polls(table_.nodes[set & ~kSet].entry)) return true;
+    return polls(set);
+  }
   // Whether both are strong, and the scope of each includes the other's thread.
   bool morally_strong(const Record& other) const {
     if (!(other.flags & flags_ & kStrong) || resets_early(other)) return false;
