@@ -39,7 +39,9 @@ OUTCOMES = ("found", "strict", "missed", "alarm", "clean", "not run")
 def refusal(message: str) -> str:
     """The sentence of a refusal that says why: a compiler's first error, and no path."""
     lines = message.splitlines()
-    return re.sub(r"^\S*/", "", next((line for line in lines if "error: " in line), lines[0])).strip()[:120]
+    return re.sub(r"^\S*/", "", next((line for line in lines if re.search("error: |fatal", line)), lines[0])).strip()[
+        :120
+    ]
 
 
 def outcome(case: Case, documents: list[dict[str, Any]]) -> dict[str, Any]:
