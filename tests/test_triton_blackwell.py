@@ -46,6 +46,17 @@ def test_products_by_descriptors(target: str, tile: tuple[int, int, int]) -> Non
     assert np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
 
 
+def test_a_product_by_specialised_warps() -> None:
+    rng = np.random.default_rng(2)
+    m, n, k = 256, 128, 192
+    a, b, c = whole(rng, (m, k)), whole(rng, (k, n)), np.zeros((m, n), np.float32)
+    with emulate("sm_100a") as run:
+        blackwell.specialised[(1,)](a, b, c, m, n, k, 128, 128, 64, num_warps=4, num_stages=3)
+    assert run.ok, str(run)
+    assert "setmaxnreg" in run.launches[0].ptx
+    assert np.array_equal(c, product(a, b))
+
+
 def test_attention() -> None:
     rng = np.random.default_rng(1)
     keys, depth = 256, 64

@@ -325,6 +325,20 @@ def test_setmaxnreg_by_three_warps() -> None:
         assert "only some of warps 4-7 execute `setmaxnreg.dec" in finding.message
 
 
+def test_equal_setmaxnreg_at_two_places_of_a_warpgroup_are_a_strict_finding() -> None:
+    two = "if (threadIdx.x < 192) GIVE(24); else { GIVE(OTHER); x[threadIdx.x] = 1; }"
+    source = REGISTERS.replace("GIVE(DOWN);  // give", two)
+    for other, kind in ((24, None), (32, FindingKind.DIVERGENT_COLLECTIVE)):
+        memory = Memory()
+        args = [memory.upload(np.arange(256, dtype=np.int32), "a"), memory.allocate(1024, "x")]
+        launched: Any = compile_cuda(source, f"OTHER={other}").entries["k"], 1, 256, args
+        if kind is not None:
+            assert fault_of(kind, *launched, memory=memory, registers_per_thread=128).code == "warpgroup_diverged"
+            continue
+        found = execute(*launched, memory=memory, registers_per_thread=128).findings
+        assert ("warpgroup_apart", Severity.STRICT) in {(each.code, each.severity) for each in found}
+
+
 # ------------------------------------------------------------------------------------------------------------ barriers
 
 BARRIERS = """

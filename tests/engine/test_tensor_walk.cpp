@@ -53,10 +53,10 @@ TEST(boxes_are_cut_at_the_tensor) {
   std::copy_n(box, 4, map.box);
   map.element_strides[1] = 2;
   CHECK(box_bytes(map) == 2 * 2 * 32);
-  const std::vector<Copied> found = rows_of({&map, {4, 3, 1, 2}, {}});
+  const std::vector<Copied> found = rows_of({&map, {4, 3, 1, 2}, {}, TileMode::box, {}});
   CHECK((found == std::vector<Copied>{
                       {0, pixel(2, 1, 3) + 16, pixel(2, 1, 3) + 32}, {32, 0, 0}, {64, 0, 0}, {96, 0, 0}}));
-  const std::vector<Copied> before = rows_of({&map, {-4, -1, 0, 0}, {}});
+  const std::vector<Copied> before = rows_of({&map, {-4, -1, 0, 0}, {}, TileMode::box, {}});
   CHECK((before[0] == Copied{0, 0, 0}));
   CHECK((before[1] == Copied{32, pixel(0, 0, 1), pixel(0, 0, 1) + 16}));
 }
@@ -69,7 +69,7 @@ TEST(pixels_run_through_their_bounding_box_and_on) {
   map.upper[0] = -1;  // columns -1 to 2: with the offsets 1 to 4, of which the last is outside
   map.lower[1] = 0, map.upper[1] = -1;  // one row: with the offset the second
   CHECK(box_bytes(map) == 8 * 32);
-  const std::vector<Copied> found = rows_of({&map, {0, 1, 0, 1}, {2, 1}});
+  const std::vector<Copied> found = rows_of({&map, {0, 1, 0, 1}, {2, 1}, TileMode::box, {}});
   const auto at = [&](uint32_t row, uint64_t image, uint64_t column) {
     return Copied{row * 32, pixel(image, 1, column), pixel(image, 1, column) + 32};
   };

@@ -26,6 +26,7 @@ _OTHERS: dict[str, tuple[FindingKind, Severity]] = {
     "read_only_changed": (FindingKind.RACE, Severity.STRICT),
     "sparse_metadata": (FindingKind.BAD_OPERAND, Severity.ERROR),
     "warpgroup_diverged": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),
+    "warpgroup_apart": (FindingKind.DIVERGENT_COLLECTIVE, Severity.STRICT),
     "barrier_count": (FindingKind.BARRIER_MISUSE, Severity.ERROR),
     "barrier_mismatch": (FindingKind.BARRIER_MISUSE, Severity.ERROR),
     "barrier_diverged": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),

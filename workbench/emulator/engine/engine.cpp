@@ -88,6 +88,7 @@ const std::vector<std::string>& fault_names() {
                                                  "swizzle_mismatch",
                                                  "wgmma_fence",
                                                  "warpgroup_diverged",
+                                                 "warpgroup_apart",
                                                  "register_misuse",
                                                  "mbarrier_in_use",
                                                  "mbarrier_overwritten",

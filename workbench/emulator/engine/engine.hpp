@@ -321,6 +321,7 @@ enum class FaultKind : int32_t {
                 // was none
   warpgroup_diverged,    // pc: what only some warps of a warpgroup execute, other_pc: what another does
                          // instead; info: warps in the group, where they are fewer than 4
+  warpgroup_apart,       // the same, where both are setmaxnreg with one count and direction
   register_misuse,       // setmaxnreg; address: its count; info: why; detail: registers held
   mbarrier_in_use,       // address: initialised again or invalidated; other_*: a use that may come later
   mbarrier_overwritten,  // address; other_*: a use that came later (none: the writer is unknown, and this is

@@ -279,10 +279,15 @@ struct Group {  // lanes of a warp that share a program counter
 
 // ---- warpgroups
 
-struct Warpgroup {            // the instructions that its warps execute together
-  std::deque<int32_t> steps;  // that not all warps have executed yet
-  uint64_t first = 0;         // number of the first of them
-  uint64_t done[4] = {};      // by each warp
+struct WarpgroupStep {
+  int32_t pc;
+  uint32_t registers;  // of setmaxnreg: twice their number, plus 1 where it is .inc; else 0
+};
+
+struct Warpgroup {                  // the instructions that its warps execute together
+  std::deque<WarpgroupStep> steps;  // that not all warps have executed yet
+  uint64_t first = 0;               // number of the first of them
+  uint64_t done[4] = {};            // by each warp
 };
 
 struct RegisterWrite {  // the newest, to a register that a wgmma uses

@@ -179,16 +179,24 @@ void each_values(const Block& block, const SharedOperand& operand, F f) {
       });
 }
 
+// Bytes of a chunk of 16 that hold elements: those of 4 and 6 bits are padded.
+uint32_t used_bytes(TensorElement element) {
+  if (element == TensorElement::e2m1) return 8;
+  return element == TensorElement::e2m3 || element == TensorElement::e3m2 ? 12 : 16;
+}
+
 // The origins of rows (or columns) of an operand that hold what is undefined.
 void find_undefined(const Warp& warp, const Block& block, const SharedOperand& operand, uint32_t* rows) {
-  each_chunk(
-      operand.matrix, 0, operand.rows, operand.extent(), [&](uint32_t row, uint32_t, uint32_t address) {
-        if (!origin_in_shared(warp, block, address, 16)) return;
-        const uint32_t count = operand.matrix.transposed ? 16 / operand.matrix.element : 1;
-        for (uint32_t i = 0; i < count; ++i)
-          if (const uint32_t origin = origin_in_shared(warp, block, address + i * 16 / count, 16 / count))
-            rows[row + i] = origin;
-      });
+  each_chunk(operand.matrix, 0, operand.rows, operand.extent(),
+             [&](uint32_t row, uint32_t, uint32_t address) {
+               const uint32_t bytes = used_bytes(operand.element);
+               if (!origin_in_shared(warp, block, address, bytes)) return;
+               const uint32_t count = operand.matrix.transposed ? bytes / operand.matrix.element : 1;
+               for (uint32_t i = 0; i < count; ++i)
+                 if (const uint32_t origin =
+                         origin_in_shared(warp, block, address + i * bytes / count, bytes / count))
+                   rows[row + i] = origin;
+             });
 }
 
 // ---- issue

@@ -26,7 +26,7 @@ bool come_as_far(const Warpgroup& group, uint64_t steps) {
 
 }  // namespace
 
-void warpgroup_step(Warp& warp) {
+void warpgroup_step(Warp& warp, uint32_t registers) {
   Block& block = *warp.block;
   const uint32_t index = static_cast<uint32_t>(warp.id) / kWarps,
                  member = static_cast<uint32_t>(warp.id) % kWarps;
@@ -38,9 +38,11 @@ void warpgroup_step(Warp& warp) {
   if (step == group.first + group.steps.size()) {
     for (uint32_t w = index * kWarps; w < (index + 1) * kWarps; ++w)
       if (!block.warps[w].alive) diverged(block.warps[w], warp.pc, block.warps[w].pc, 0);
-    group.steps.push_back(warp.pc);
-  } else if (const int32_t pc = group.steps[static_cast<size_t>(step - group.first)]; pc != warp.pc) {
-    diverged(warp, pc, warp.pc, 0);
+    group.steps.push_back({warp.pc, registers});
+  } else if (const WarpgroupStep& one = group.steps[static_cast<size_t>(step - group.first)];
+             one.pc != warp.pc) {
+    if (registers == 0 || registers != one.registers) diverged(warp, one.pc, warp.pc, 0);
+    warp.finding(FaultKind::warpgroup_apart, 0, 0, Space::none, 0, 0, one.pc);
   }
   while (!group.steps.empty() && *std::min_element(group.done, group.done + kWarps) > group.first) {
     group.steps.pop_front();
@@ -66,7 +68,7 @@ void warpgroup_exit(Warp& warp) {
   const Warpgroup& group = block.warpgroups[index];
   const uint64_t done = group.done[static_cast<uint32_t>(warp.id) % kWarps];
   if (done < group.first + group.steps.size())
-    diverged(warp, group.steps[static_cast<size_t>(done - group.first)], warp.pc, 0);
+    diverged(warp, group.steps[static_cast<size_t>(done - group.first)].pc, warp.pc, 0);
 }
 
 // ---- registers that a wgmma uses and others write
@@ -195,7 +197,7 @@ Flow reallocate(Warp& warp, const Instruction& instruction, uint32_t lanes) {
       for (Group& group : other.groups)
         if (group.wait == Wait::registers) group.wait = Wait::none;  // it tries again
   }
-  warpgroup_step(warp);
+  warpgroup_step(warp, 2 * count + increase);
   return {lanes};
 }
 

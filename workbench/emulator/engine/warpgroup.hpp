@@ -8,7 +8,7 @@
 namespace workbench::emulator::WORKBENCH_ISA {
 
 // The warp executes an instruction of its warpgroup: faults where the other warps execute another one.
-void warpgroup_step(Warp& warp);
+void warpgroup_step(Warp& warp, uint32_t registers = 0);
 void warpgroup_exit(Warp& warp);
 // Whether no warp of the warpgroup is behind this one.
 bool warpgroup_together(const Warp& warp);

@@ -52,6 +52,14 @@ class TensorCores(Evidence):
             "a warpgroup is 4 warps, the first a multiple of 4: let conditions around it hold for all of them",
         )
 
+    def explain_warpgroup_apart(self) -> tuple[str, str]:
+        """Warps of a warpgroup that execute the same setmaxnreg at two places."""
+        there = f"{through(self.other.location)}" if self.other else "another place"
+        return (
+            f"warps of one warpgroup execute this `{shortened(self.opcode)}` and the one at {there} together",
+            "PTX asks for one instruction that all four warps execute; devices take equal ones",
+        )
+
     def explain_register_misuse(self) -> tuple[str, str]:
         """A setmaxnreg that cannot be right."""
         count, why, held = self.seen.address, self.seen.info, self.seen.detail
