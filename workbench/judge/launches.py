@@ -78,10 +78,12 @@ def _check_plan(plan: Plan) -> None:
 
 def _alignments(least: int, names: Sequence[str], seed: int) -> dict[str, int]:
     """What each array's address is a multiple of: for even seeds `least` bytes, and no more; for odd ones that or a
-    better alignment, not the same for all, since a kernel may take another path where it finds one.
+    better alignment, not the same for all, since a kernel may take another path where it finds one. A third of those
+    are at the beginning of a page, which meets every condition on an alignment.
     """
     levels = max(1, (OF_PAGES // least).bit_length())
-    chosen = np.random.default_rng(seed).integers(levels, size=len(names)) if seed % 2 else np.zeros(len(names), int)
+    drawn = np.random.default_rng(seed).integers(levels + levels // 2, size=len(names))
+    chosen = np.minimum(drawn, levels - 1) if seed % 2 else np.zeros(len(names), int)
     return {name: least << int(level) for name, level in zip(names, chosen, strict=True)}
 
 
