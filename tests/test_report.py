@@ -190,7 +190,7 @@ def test_a_page_has_tracks_and_marks_branches(tmp_path: Path) -> None:
     names = [
         line.split("|")[2].strip("\u21b3` ")
         for line in page.splitlines()
-        if re.match(r"\| (simt|skinny|mma|wgmma) ", line)
+        if re.match(r"\| (simt|skinny|mma|wgmma|tcgen05) ", line)
     ]
     assert names == list(registry.tree("gemm"))
 
@@ -291,7 +291,9 @@ def test_the_ladder_shows_tracks_and_branches() -> None:
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names[:-1] == [place.shown(name) for name, place in tree.items()]
     between = [line.get_ydata()[0] for line in axes.lines if line.get_gid() == "between tracks"]
-    assert between == [names.index(first) - 0.5 for first in ("few_vectors", "tensor_core", "tma_pipeline")]
+    assert between == [
+        names.index(first) - 0.5 for first in ("few_vectors", "tensor_core", "tma_pipeline", "tensor_memory")
+    ]
 
 
 @pytest.mark.parametrize("share", [0.5, 0.7, 0.76, 0.8, 0.99])

@@ -264,6 +264,9 @@ class Body:
         if first == "[":
             return self.address(text)
         if first in ("{", "("):
+            registers, brace, predicate = text.rpartition("}")
+            if first == "{" and predicate.lstrip().startswith("|"):  # of a texture: whether it is resident
+                return Pair(self.operand(registers + brace), self.operand(predicate.lstrip()[1:].strip()))
             if text[-1] != {"{": "}", "(": ")"}[first]:
                 self.reader.fail(f"{text!r} is not closed")
             inner = _OPERAND.findall(text[1:-1])
