@@ -187,11 +187,8 @@ def test_a_page_has_tracks_and_marks_branches(tmp_path: Path) -> None:
     assert rows[0] == ["simt", "`naive`", "-"]
     assert rows[1] == ["simt", "`coalesced`", "`naive`"]
     assert ["simt", "\u21b3 `warp_parallel`", "`coalesced`"] in rows
-    names = [
-        line.split("|")[2].strip("\u21b3` ")
-        for line in page.splitlines()
-        if re.match(r"\| (simt|skinny|mma|wgmma|tcgen05) ", line)
-    ]
+    of_stages = re.compile(r"\| (simt|skinny|mma|wgmma|tcgen05) ")
+    names = [line.split("|")[2].strip("\u21b3` ") for line in page.splitlines() if of_stages.match(line)]
     assert names == list(registry.tree("gemm"))
 
 
