@@ -363,7 +363,7 @@ def test_arrays_have_every_alignment_that_a_stage_claims_and_no_better_one(stage
     for alignment in (1, 16, 256):
         seen.clear()
         claims = dataclasses.replace(stage, alignment=alignment)
-        for seed in range(200):
+        for seed in range(600):
             harness.solve(claims, Watch(), harness.Case.of(GemmProblem(m=1, n=1, k=1, dtype="fp16", seed=seed)))
         least = (max(alignment, 2), max(alignment, 2), max(alignment, 4))  # an element of C has 4 bytes
         assert seen[0] == {least}

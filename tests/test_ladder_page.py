@@ -24,9 +24,9 @@ def ladder() -> ModuleType:
     return made
 
 
-def test_every_stage_is_nearest_to_its_parent_but_for_two_that_are_explained(ladder: ModuleType) -> None:
+def test_every_stage_is_nearest_to_its_parent_but_for_three_that_are_explained(ladder: ModuleType) -> None:
     apart = {d.stage.spec for d in ladder.measured() if not d.ok}
-    assert len(apart) <= 2
+    assert len(apart) <= 3
     assert apart == set(ladder.EXCEPTIONS)
     measured = {d.stage.spec for d in ladder.measured()}
     assert measured == {s.spec for s in registry.stages() if s.parent is not None}

@@ -60,10 +60,12 @@ def test_sources_are_numbered_in_ladder_order(name: str) -> None:
     assert [s.source for s in stages] == [f"{name}/{n}_{s.name}.cu" for n, s in enumerate(stages, start=1)]
 
 
-@pytest.mark.parametrize("track", ["simt", "mma"])
-def test_sources_of_a_track_are_in_its_folder_and_numbered_in_ladder_order(track: str) -> None:
+@pytest.mark.parametrize("track", ["simt", "mma", "wgmma", "tcgen05"])
+def test_sources_of_the_lesson_are_numbered_in_ladder_order_and_the_others_are_in_tuned(track: str) -> None:
     stages = [s for s in registry.operations()["gemm"].stages if s.track == track]
-    assert [s.source for s in stages] == [f"gemm/{track}/{n:02}_{s.name}.cu" for n, s in enumerate(stages, start=1)]
+    lesson = [s for s in stages if not s.source.startswith("gemm/tuned/")]
+    assert [s.source for s in lesson] == [f"gemm/{track}/{n:02}_{s.name}.cu" for n, s in enumerate(lesson, start=1)]
+    assert all(s.source == f"gemm/tuned/{s.name}.cu" for s in stages if s not in lesson)
 
 
 def test_every_source_of_a_stage_exists() -> None:

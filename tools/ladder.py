@@ -21,6 +21,8 @@ from workbench.model.stage import Stage
 PAGE = Path(__file__).parent.parent / "docs/ladder.md"
 
 EXCEPTIONS: dict[str, str] = {
+    "attention:two_tiles": "It multiplies by `tcgen05`, as `tensor_memory` does. Its specialised warps hand tiles over "
+    "in lines that are nearer to `specialised`, which multiplies by wgmma.",
     "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does. Everything around the multiplications comes from the "
     "pipelines of track wgmma: tensor maps load, warps specialise, blocks are persistent. A short source such as "
     "`naive` is nearer only because it has fewer lines to remove.",

@@ -87,6 +87,7 @@ def _launch(launch: Launch) -> dict[str, Any]:
         "kernel": str(launch.kernel),
         **{name: _size(launch, name) for name in ("grid", "block", "cluster", "shared_bytes")},
         "persistent": bool(launch.persistent),
+        "programmatic": bool(launch.programmatic),
         "args": [_argument(a, f"parameter {i} of {launch.kernel}") for i, a in enumerate(launch.args)],
     }
 
@@ -150,14 +151,16 @@ def plan_of(given: Any, arrays: Mapping[str, Array]) -> Plan:
 
 
 def _launch_of(given: Any) -> Launch:
-    launch = _record(given, "a launch", {"kernel", "grid", "block", "cluster", "shared_bytes", "persistent", "args"})
+    names = {"kernel", "grid", "block", "cluster", "shared_bytes", "persistent", "programmatic", "args"}
+    launch = _record(given, "a launch", names)
     kernel = text_of(launch["kernel"], "the name of a kernel")
     if not KERNEL.fullmatch(kernel):
         raise OffSchema(f"the kernel is called {_short(kernel)}")
     grid, block, cluster = (_dim3(launch[name], f"{name} of {kernel}") for name in ("grid", "block", "cluster"))
     args = tuple(_argument_of(a, kernel) for a in _list(launch["args"], f"args of {kernel}", MOST_ARGUMENTS))
     shared = whole(launch["shared_bytes"], f"shared_bytes of {kernel}")
-    return Launch(kernel, grid, block, args, shared, cluster, flag(launch["persistent"], f"persistent of {kernel}"))
+    flags = (flag(launch[name], f"{name} of {kernel}") for name in ("persistent", "programmatic"))
+    return Launch(kernel, grid, block, args, shared, cluster, *flags)
 
 
 def _dim3(given: Any, what: str) -> tuple[int, int, int]:
