@@ -7,8 +7,8 @@ import pytest
 from async_hazards import HEAD, launch, outer
 from emulation import line_of
 
-from workbench import emulator
 from workbench.emulator import FindingKind
+from workbench.emulator import launch as launch_cuda
 
 OVERWRITTEN = (
     HEAD
@@ -90,7 +90,7 @@ extern "C" __global__ void k(float* a) {
 def test_so_it_is_in_global_memory(pattern: str) -> None:
     for right in (True, False):
         text = ("#define RIGHT\n" if right else "") + f"#define {pattern}\n" + IN_GLOBAL
-        report = emulator.launch(text, "k", 1, 64, [np.arange(640, dtype=np.float32)])
+        report = launch_cuda(text, "k", 1, 64, [np.arange(640, dtype=np.float32)])
         codes = [(f.code, f.advice.partition(" is missing")[0]) for f in report.findings]
         assert codes == ([] if right else [("race", "__syncwarp()")]), str(report)
         assert all("// overwrites" in f.source_line for f in report.findings)
