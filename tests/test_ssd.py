@@ -322,7 +322,7 @@ def test_the_numpy_baseline_is_right_and_the_others_say_what_they_take():
 
 def test_the_bound_allows_for_the_rounding_of_every_subnormal_term():
     """On a GPU a stage was blamed for a state of two of the smallest numbers instead of none, after nine places."""
-    text = "batch=1,heads=4,length=9,headdim=16,dstate=16,group=4,decays=near_zero,seed=1219,distribution=zeros"
-    case, where, smallest = Case.of(SsdProblem.parse(text)), (0, 2, 1, 4), 2.0**-149
+    text = "batch=1,heads=4,length=9,headdim=16,dstate=16,group=4,decays=near_zero,seed=12,distribution=zeros"
+    case, where, smallest = Case.of(SsdProblem.parse(text)), (0, 0, 1, 0), 2.0**-149
     assert abs(case.expected["h"][where]) < smallest
     assert 10 * smallest <= case.bound["h"][where] < 20 * smallest

@@ -142,6 +142,7 @@ def test_the_ladders_of_this_package_are_trees() -> None:
         "skinny",
         "mma",
         "wgmma",
+        "tcgen05",
     ]
     for operation in registry.operations().values():
         places = operation.tree()
