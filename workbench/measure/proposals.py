@@ -20,7 +20,9 @@ PROPOSALS = 5
 """Tries to have optuna propose a configuration that is new and allowed, before one is drawn."""
 
 
-def allowed(stage: Stage[Any], problem: Problem, architecture: int = 90) -> tuple[list[dict[str, int]], Counter[str]]:
+def allowed(
+    stage: Stage[Any], problem: Problem, architecture: int | None = None
+) -> tuple[list[dict[str, int]], Counter[str]]:
     """The configurations of a stage with which it can solve a problem, the declared one first, and how many others
     there are by reason."""
     declared = {name: stage.parameters[name] for name in stage.space}

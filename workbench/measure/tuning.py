@@ -21,7 +21,7 @@ from typing import Any
 
 from .. import harness
 from ..catalogue import registry
-from ..devices import Device, Fault
+from ..devices import Device, Fault, machine_for
 from ..model.operation import NO_SUITE
 from ..model.problem import Problem
 from ..model.results import Measurement, Verdict
@@ -275,7 +275,7 @@ def tune(
     started, timed = clock(), device.times
     deadline = started + seconds * (SEARCH_SHARE if timed else 1.0)
     watch = integrity.Watch()
-    configurations, excluded = allowed(stage, problem, device.architecture)
+    configurations, excluded = allowed(stage, problem, machine_for(stage, device).architecture)
     proposals = Proposals(stage.space, configurations, seed, timed)
     key = Key.of(device.info().name, stage, problem)
     result = Tuning(stage.spec, str(problem), key.problem_class, timed, len(configurations), dict(excluded))
