@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -77,3 +78,20 @@ def test_calls_hand_a_programmatic_launch_to_the_driver(gpu: EmulatedGpu) -> Non
         gpu.programmatic.clear()
         assert (gpu.download(solve(x)) == 2 * np.arange(69, -1, -1)).all()
         assert gpu.programmatic == [False, True]
+
+
+def test_a_launch_that_is_prepared_alone_is_programmatic_too(gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    (stage,) = operation().stages
+    problem = stage.owner.problem(n=70)
+    plan = stage.plan(problem)
+    arrays = {**problem.arrays(), **plan.scratch}
+    memory = {name: gpu.upload(np.arange(70, dtype=np.float32)) for name in arrays}
+    pointers = {name: array.data.ptr for name, array in memory.items()}
+    stream = SimpleNamespace(ptr=3)
+    current = SimpleNamespace(cuda=SimpleNamespace(get_current_stream=lambda: stream))
+    monkeypatch.setattr(gpu, "_cupy", current, raising=False)
+    enqueue = gpu.prepare(gpu.compile(stage, problem), plan.launches[1], arrays, pointers)
+    for _ in range(2):
+        enqueue()
+    assert gpu.programmatic == [True, True] and gpu.launched[-1] == (3, "second")
+    assert (gpu.download(memory["y"]) == np.arange(69, -1, -1)).all()

@@ -196,12 +196,12 @@ class CudaDevice(OnMachine):
         self, compiled: Compiled, launch: Launch, arrays: Mapping[str, Array], pointers: Mapping[str, int]
     ) -> Any:
         """A function that enqueues one launch on the current stream, its arguments already encoded. Raises Fault."""
+        if launch.programmatic:  # which CuPy has no argument for
+            index, addresses = {name: place for place, name in enumerate(pointers)}, list(pointers.values())
+            plan = self.ready(compiled, Plan((launch,)), index, arrays, addresses)
+            return lambda: plan(addresses, self._cupy.cuda.get_current_stream().ptr)
         launch_checks.check(compiled, launch, arrays, pointers, self.limits)
         function = self.function(compiled, launch)
-        if launch.programmatic:  # which CuPy has no argument for
-            index = {name: place for place, name in enumerate(pointers)}
-            plan = self.ready(compiled, Plan((launch,)), index, arrays, list(pointers.values()))
-            return lambda: plan(list(pointers.values()), self._cupy.cuda.get_current_stream().ptr)
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
         grid = self._grid(function, launch)
         return lambda: function(grid, launch.block, args, shared_mem=launch.shared_bytes)
