@@ -24,7 +24,7 @@ from workbench.cli import launches
 from workbench.cli.documents import INTERNAL_ERROR, SCHEMA_VERSION, USAGE, Document
 from workbench.cli.shapes import RESULTS
 from workbench.devices import Fault
-from workbench.emulator import severity
+from workbench.emulator import explain
 from workbench.model.errors import WorkbenchError
 from workbench.report.judged import Judged
 from workbench.report.meanings import VERDICTS
@@ -161,8 +161,8 @@ def page() -> str:
         (f"[`{code}`](verdicts.md#{code})", means.split(". ")[0].rstrip(".")) for code, (means, _) in VERDICTS.items()
     ]
     causes = [
-        (f"`{cause}`", f"`{severity.kind_of(cause)}`", severity.severity_of(cause))
-        for cause in sorted(severity.CAUSES[1:])  # the first is none
+        (f"`{cause}`", f"`{explain.kind_of(cause)}`", explain.severity_of(cause))
+        for cause in sorted(explain.CAUSES[1:])  # the first is none
     ]
     errors = [(f"`{code}`", exit_code, means) for code, exit_code, means in error_codes()]
     results = [(f"`{command}`", _name(shape)) for command, shape in RESULTS.items()]

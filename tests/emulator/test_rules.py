@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from workbench.emulator import LaunchError, Output, Report, Severity, launch
-from workbench.emulator.severity import CAUSES, kind_of, severity_of
+from workbench.emulator.explain import CAUSES, kind_of, severity_of
 
 RACE = """
 extern "C" __global__ void race(float* y) {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.emulator import Report, Severity, launch, load
-from workbench.emulator.severity import severity_of
+from workbench.emulator.explain import severity_of
 
 KERNEL = """
 #include <cuda_fp16.h>

@@ -24,8 +24,7 @@ try:
     from .. import emulator
     from ..emulator import execution
     from ..emulator.architectures import limits_of
-    from ..emulator.launch_checks import shared_bytes_of
-    from ..emulator.streams import DEFAULT_STREAM, Order
+    from ..emulator.launch_checks import DEFAULT_STREAM, Order, shared_bytes_of
 except ImportError as error:  # the C++ core was not built
     raise DeviceUnavailable(
         f"the emulator's engine is not installed ({error}); build it with: pip install . "

@@ -15,7 +15,7 @@ import numpy as np
 from . import _engine
 from .architectures import H200, DeviceLimits, limits_of
 from .context import LaunchContext
-from .explain import explain
+from .explain import CAUSES, explain, kind_of, severity_of
 from .fault import KernelFault
 from .findings import Finding, FindingKind, Severity
 from .launch_checks import (
@@ -36,7 +36,6 @@ from .memory import ELEMENT_TYPES, Allocation, Memory, TensorMap
 from .printing import printed_text
 from .program import Entry, early_returns, line_numbers
 from .ptx import SourceLocation
-from .severity import CAUSES, kind_of, severity_of
 from .source_lines import is_of_cuda, text_of
 from .statistics import Statistics
 from .trace import Timeline, Traced

@@ -20,14 +20,13 @@ from .execution import Checks, Prepared, Series, prepare, run
 from .explain.words import say_count
 from .fault import KernelFault
 from .findings import Finding, Severity
-from .launch_checks import ArgumentError, Dimensions, LaunchError, whole_number
+from .launch_checks import DEFAULT_STREAM, ArgumentError, Dimensions, Event, LaunchError, Order, whole_number
 from .mangled import kernel_name_of, matches
 from .memory import Allocation, Memory
 from .passing import Arguments
 from .program import Entry, Program
 from .source import kernel_name, load, nothing
 from .statistics import Counters, Statistics
-from .streams import DEFAULT_STREAM, Event, Order
 from .trace import Traced
 from .unoptimised import Beside
 from .values import Argument, Array

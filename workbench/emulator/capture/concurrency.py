@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..execution import Prepared, Series, prepare, run
+from ..launch_checks import Edge
 from ..memory import Memory
 from ..source import nothing
 from ..standalone import HOST_READS, HOST_WRITES, MOST_FINDINGS
 from ..statistics import Statistics
-from ..streams import Edge
 
 __all__ = ["Concurrency", "Moment"]
 

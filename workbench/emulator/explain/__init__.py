@@ -1,8 +1,8 @@
 """What went wrong, as sentences.
 
 The engine reports a hazard as a few numbers: its kind, the rows concerned, block, warp, lane and address. Here they
-become a ``Finding``: source lines, array and element, who did it, and what to do about it. The sentences stand in a
-module for each subject.
+become a ``Finding``: source lines, array and element, who did it, and what to do about it. Most sentences stand in the
+table of ``faults``, those that need more than a template in a module for each subject.
 """
 
 from __future__ import annotations
@@ -12,25 +12,23 @@ from collections.abc import Sequence
 from .. import _engine
 from ..context import LaunchContext
 from ..findings import Finding
-from ..severity import kind_of, severity_of
 from ..source_lines import source_line
+from .faults import CAUSES, kind_of, severity_of
 from .memory import MemoryHazards
-from .others import Others
 from .races import Races
 from .tensor import TensorCores
-from .tensor_memory import TensorMemory
 from .waits import Waits
 
-__all__ = ["explain"]
+__all__ = ["CAUSES", "explain", "kind_of", "severity_of"]
 
 
-class _Explainer(MemoryHazards, Races, TensorCores, TensorMemory, Waits, Others):
-    """All sentences; ``explain_KIND`` has those about a kind of fault, and what to do."""
+class _Explainer(MemoryHazards, Races, TensorCores, Waits):
+    """All sentences; ``explain_CAUSE`` has those about a cause that needs more than a template, and what to do."""
 
     def finding(self) -> Finding:
         seen, context = self.seen, self.context
         write = getattr(self, f"explain_{seen.kind}", None)
-        message, advice = write() if write else (f"the engine reports {seen.kind}", "")
+        message, advice = (write() if write else self.sentences()) or (f"the engine reports {seen.kind}", "")
         location = self.instruction.location if self.instruction else None
         hangs = seen.kind in ("deadlock", "budget", "not_resident")
         nobody = seen.kind in ("deadlock", "budget") or bool(context.label)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .. import _engine
 from ..context import LaunchContext
 from ..ptx import Instruction
-from ..source_lines import outside_cuda
-from .words import say_past, shortened
+from ..source_lines import outside_cuda, through
+from .faults import SENTENCES
+from .words import say_count, say_lanes, say_past, say_swizzle, shortened
 
 
 def _outside_cuda(instruction: Instruction | None) -> Instruction | None:
@@ -18,6 +19,23 @@ def _outside_cuda(instruction: Instruction | None) -> Instruction | None:
     if instruction is None or (own := outside_cuda(instruction.location)) is instruction.location:
         return instruction
     return dataclasses.replace(instruction, location=own)
+
+
+_TENSOR_USES = (  # in the order of the engine's `TensorUse`
+    *("uses", "allocates", "frees", "loads", "stores to", "accumulates in", "multiplies", "scales by factors in"),
+    *("selects elements by metadata in", "copies to", "shifts"),
+)
+_MAPS = ("a tiled", "an im2col", "a wide im2col")
+
+
+class _Fields(dict[str, object]):
+    """What the fields of a sentence stand for: each is asked for when it is needed."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+
+    def __missing__(self, name: str) -> object:
+        return FIELDS[name](self._evidence) if name in FIELDS else getattr(self._evidence.seen, name)
 
 
 class Evidence:
@@ -140,3 +158,85 @@ class Evidence:
         if seen.other_block == seen.block:
             return f"{lane}warp {seen.other_warp}"
         return f"{lane}warp {seen.other_warp} of block {self.theirs.block_position(seen.other_block)}"
+
+    def barrier_name(self, address: int) -> str:
+        return f"mbarrier {self.shared_element(address - (1 << 32) if address >= 1 << 32 else address, 8)[0]}"
+
+    @property
+    def at(self) -> str:
+        """The line of the other instruction."""
+        return through(self.other.location) if self.other else "an unknown line"
+
+    @property
+    def other_here(self) -> str:
+        """The other instruction, and its line."""
+        return f"`{shortened(self.other.opcode)}` at {self.at}" if self.other else ""
+
+    @property
+    def register(self) -> str:
+        """The name of the register at the address, after a blank."""
+        names = self.context.register_names(self.seen.address)
+        return f" {names[0]}" if names else ""
+
+    def sentences(self) -> tuple[str, str] | None:
+        """What went wrong and what to do, by the table of sentences; None of a cause that it does not have."""
+        seen, fields = self.seen, _Fields(self)
+        names = (f"{seen.kind} info={seen.info}", f"{seen.kind} detail={seen.detail}", seen.kind)
+        found = next((SENTENCES[name] for name in names if name in SENTENCES), None)
+        return found and (found[0].format_map(fields), found[1].format_map(fields))
+
+
+def _there(e: Evidence) -> str:
+    """The other instruction, who executed it, and its line."""
+    if e.other is None:
+        return "another instruction"
+    who = "" if e.seen.other_warp < 0 else f" of {e.other_access()}"
+    return f"`{shortened(e.other.opcode)}`{who} at {e.at}"
+
+
+def _wanted_map(e: Evidence) -> str:
+    return "wide im2col" if "im2col::w" in e.opcode[:77] else "im2col" if "im2col" in e.opcode[:77] else "tiled"
+
+
+FIELDS: Mapping[str, Callable[[Evidence], object]] = {
+    "here": lambda e: f"`{shortened(e.opcode)}`",
+    "opcode": lambda e: e.opcode,
+    "access": lambda e: e.access,
+    "element": lambda e: e.element()[0],
+    "who": lambda e: e.other_access(),
+    "at": lambda e: e.at,
+    "there": _there,
+    "there_if_known": lambda e: f" at {e.at}" if e.other else "",
+    "at_another_place": lambda e: e.at if e.other else "another place",
+    "again": lambda e: f", at {e.at}," if e.other else "",
+    "initialised": lambda e: f", initialised at {e.at}" if e.other else "",
+    "instead": lambda e: e.other_here or "it exits",
+    "arithmetic": lambda e: e.other_here or "arithmetic",
+    "the_wgmma": lambda e: f"the wgmma at {e.at}" if e.other else "a wgmma",
+    "barrier": lambda e: e.barrier_name(e.seen.address),
+    "ends_barrier": lambda e: "invalidates" if e.opcode.startswith("mbarrier.inval") else "initialises again",
+    "register": lambda e: e.register,
+    "mask": lambda e: e.seen.info & 0xFFFFFFFF,
+    "lanes_of_info": lambda e: say_lanes(e.seen.info),
+    "lanes_of_detail": lambda e: say_lanes(e.seen.detail),
+    "first_of_warpgroup": lambda e: e.seen.warp // 4 * 4,
+    "last_of_warpgroup": lambda e: e.seen.warp // 4 * 4 + 3,
+    "swizzle_of_info": lambda e: say_swizzle(e.seen.info),
+    "swizzle_of_detail": lambda e: say_swizzle(e.seen.detail),
+    "bytes_of_atom": lambda e: 8 * e.seen.detail,
+    "given_map": lambda e: _MAPS[e.seen.detail],
+    "given_form": lambda e: _MAPS[e.seen.detail].partition(" ")[2],
+    "wanted_map": _wanted_map,
+    "handle": lambda e: "surface" if e.seen.detail else "texture",
+    "handle_title": lambda e: "Surface" if e.seen.detail else "Texture",
+    "blocks_of_heap": lambda e: f"{e.seen.info} blocks" if e.seen.info > 1 else "1 block",
+    "cell": lambda e: f"tensor memory at lane {e.seen.address >> 16}, column {e.seen.address & 0xFFFF}",
+    "lane_of_cell": lambda e: e.seen.address >> 16,
+    "last_lane": lambda e: e.seen.info + 31,
+    "columns": lambda e: say_count(e.seen.address, "column"),
+    "columns_of_info": lambda e: say_count(e.seen.info, "column"),
+    "tensor_use": lambda e: _TENSOR_USES[e.seen.info],
+    "other_group": lambda e: 3 - e.seen.info,
+    "operand_of_detail": lambda e: "B with N" if e.seen.detail else "A with M",
+}
+"""What the fields of a sentence stand for; others are numbers of the fault."""

@@ -1,11 +1,12 @@
-"""Sentences about accesses to memory: bounds, alignment, what was never written, what is under way."""
+"""Sentences about accesses to memory (bounds, what was never written, what is under way), traps and assertions."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from ..source_lines import through
 from ..stack import STACK_BYTES
 from .evidence import Evidence
-from .words import shortened
 
 _USES = (  # what makes an undefined value matter, in the order of the engine's `Use`
     "",
@@ -28,7 +29,7 @@ def _at(where: str) -> str:
 
 
 class MemoryHazards(Evidence):
-    """Sentences about accesses to memory: bounds, alignment, what was never written, what is under way."""
+    """Sentences about accesses to memory (bounds, what was never written, what is under way), traps and assertions."""
 
     def explain_out_of_bounds(self) -> tuple[str, str]:
         called = self.instruction is not None and self.instruction.text.startswith(("call", "st.param"))
@@ -58,20 +59,12 @@ class MemoryHazards(Evidence):
         message = f"{self.access} {bytes_} at {element}" + (f": {more}" if more else "")
         return message, advice
 
-    def explain_misaligned(self) -> tuple[str, str]:
-        element, _ = self.element()
-        return (
-            f"{self.access} {element} at {self.seen.address:#x}, which is not a multiple of {self.seen.info} bytes",
-            f"so wide an access needs an address that is a multiple of {self.seen.info}: align the array and its rows",
-        )
-
     def explain_uninitialised(self) -> tuple[str, str]:
         seen = self.seen
         use = _USES[seen.info] if 0 <= seen.info < len(_USES) else ""
         line = through(self.other.location) if self.other else ""
         if seen.space == "none":
-            names = self.context.register_names(seen.address)
-            register = f" (register {names[0]})" if names else ""
+            register = f" (register{self.register})" if self.register else ""
             read = f" and {line} reads" if line else ""
             return f"{use} a value that nothing has set{register}{read}", "give the variable a value on every path"
         element, _ = self.element()
@@ -106,20 +99,6 @@ class MemoryHazards(Evidence):
         element = self.global_element(self.seen.address)[0]
         return f"frees {element}, which no malloc or new of a kernel has returned", "memory of cudaMalloc: cudaFree"
 
-    def explain_heap_leak(self) -> tuple[str, str]:
-        blocks = f"{self.seen.info} blocks" if self.seen.info > 1 else "1 block"
-        return (
-            f"{blocks} of {self.seen.detail} bytes together, taken from the heap, are not freed when the launch ends",
-            "free or delete them, unless a later launch does",
-        )
-
-    def explain_index_overflow(self) -> tuple[str, str]:
-        made = f"`{shortened(self.other.opcode)}` at {through(self.other.location)}" if self.other else "arithmetic"
-        return (
-            f"{self.access} an element whose index does not fit into 32 bits: {made} overflows",
-            "compute the index in 64 bits: convert an operand to long long or size_t before the product",
-        )
-
     def explain_read_only(self) -> tuple[str, str]:
         element, _ = self.element()
         variables = self.context.entry.program.variables.values()
@@ -131,13 +110,8 @@ class MemoryHazards(Evidence):
         return f"writes {element}, which must not change", "store to an output instead"
 
     def explain_in_flight(self) -> tuple[str, str]:
-        element, _ = self.element()
-        other = (
-            f"`{shortened(self.other.opcode)}` at {through(self.other.location)}"
-            if self.other
-            else "an asynchronous copy"
-        )
-        return f"{self.access} {element} while {other} may not be done with it", self.wait_advice()
+        other = self.other_here or "an asynchronous copy"
+        return f"{self.access} {self.element()[0]} while {other} may not be done with it", self.wait_advice()
 
     def wait_advice(self) -> str:
         opcode = self.other.opcode if self.other else ""
@@ -152,9 +126,7 @@ class MemoryHazards(Evidence):
         return "wait for it first"
 
     def explain_exited_with_work(self) -> tuple[str, str]:
-        other = (
-            f"`{shortened(self.other.opcode)}` at {through(self.other.location)}" if self.other else "asynchronous work"
-        )
+        other = self.other_here or "asynchronous work"
         if self.seen.detail:
             element, _ = self.element()
             may = "may have exited by then" if self.seen.detail == 2 else "has exited"
@@ -170,3 +142,16 @@ class MemoryHazards(Evidence):
 
     def explain_loads_pending(self) -> tuple[str, str]:
         return self.explain_exited_with_work()
+
+    def explain_trap(self) -> tuple[str, str]:
+        if self.opcode == "trap" and self.instruction and self.instruction.text.startswith("call"):
+            return (
+                "calls through a pointer that is not the address of a function with these parameters",
+                "store the address of a __device__ function there, taken in device code, before the call",
+            )
+        return "the kernel executed a trap", ""
+
+    def explain_assertion(self) -> tuple[str, str]:
+        text = self.context.string(self.seen.address)
+        file = self.context.string(self.seen.detail)
+        return f"the assertion `{text}` at {Path(file).name}:{self.seen.info} failed", ""

@@ -1,4 +1,4 @@
-"""Sentences about launches that do not end: who waits for what."""
+"""Sentences about mbarriers, and about launches that do not end: who waits for what."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from .. import _engine
 from ..source_lines import source_line, through
-from .barriers import Barriers
+from .evidence import Evidence
 from .words import NOT_WAITING, say_count, say_lanes, say_warps, shortened
 
 _LINES_OF_WAITS = 12
@@ -25,11 +25,22 @@ def unseen_phases(wait: _engine.Waiting) -> str:
     return f" ({ended} not waited for: a parity is wrong here, or in a wait of those who arrive)"
 
 
-class Waits(Barriers):
-    """Sentences about launches that do not end: who waits for what."""
+class Waits(Evidence):
+    """Sentences about mbarriers, and about launches that do not end: who waits for what."""
 
-    def explain_deadlock(self) -> tuple[str, str]:
-        return "no warp can go on", "every wait needs an arrival: compare what each warp waits for with the other warps"
+    def explain_mbarrier_overwritten(self) -> tuple[str, str]:
+        """Something else was stored where an mbarrier lies, which is used after that."""
+        init = self.context.instruction(self.seen.info)
+        initialised = f", initialised at {through(init.location)}" if init else ""
+        barrier = self.barrier_name(self.seen.address) + initialised
+        advice = (
+            "compare the index of the store with the size of its array; the memory of an mbarrier is free for other "
+            "things after mbarrier.inval, or after its last use"
+        )
+        if self.other is None:
+            return f"uses {barrier}, which has been overwritten since", advice
+        who, used = self.other_access(), through(self.other.location)
+        return f"overwrites {barrier}, which {who} then uses at {used}", advice
 
     def explain_budget(self) -> tuple[str, str]:
         if self.seen.detail == 2:

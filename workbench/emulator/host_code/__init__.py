@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..source_lines import STANDARD, is_of_cuda
-from .conditionals import Include, preprocessed
+from .conditionals import Include, as_nvcc, conditions, constants, preprocessed
 from .declarations import Declaration, declarations
 from .files import SourceFile, SourceFiles
-from .macros import as_nvcc, conditions, constants
 from .selection import Selection, leaves, used_words
 from .stubs import (
     HEADERS,
