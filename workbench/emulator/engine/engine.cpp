@@ -7,22 +7,30 @@
 
 namespace workbench::emulator {
 
-// Each instruction set's build of the engine; see isa.hpp.
-namespace baseline_isa {
-void run_launches(const std::vector<Work>&, std::shared_ptr<Series>&);
-void list_operations(std::vector<OperationInfo>&);
-std::string expand_signature(const std::string&, std::string*);
-}  // namespace baseline_isa
+// Each instruction set's build of the engine; see isa.hpp. At least one of them is there. What is the same in
+// all of them comes from `any_isa`, which every processor can execute where the baseline was built.
+#define WORKBENCH_DECLARE(isa)                                           \
+  namespace isa {                                                        \
+  void run_launches(const std::vector<Work>&, std::shared_ptr<Series>&); \
+  void list_operations(std::vector<OperationInfo>&);                     \
+  std::string expand_signature(const std::string&, std::string*);        \
+  }
 #ifdef WORKBENCH_HAS_V3
-namespace v3_isa {
-void run_launches(const std::vector<Work>&, std::shared_ptr<Series>&);
-}
+WORKBENCH_DECLARE(v3_isa)
 #endif
+#ifdef WORKBENCH_HAS_BASELINE
+WORKBENCH_DECLARE(baseline_isa)
+namespace any_isa = baseline_isa;
+#else
+namespace any_isa = v3_isa;
+#endif
+#undef WORKBENCH_DECLARE
 
 const std::vector<OperationInfo>& operations() {
   static const std::vector<OperationInfo> list = [] {
     std::vector<OperationInfo> all;
-    baseline_isa::list_operations(all);
+    best_isa();  // throws where this processor cannot execute what follows
+    any_isa::list_operations(all);
     std::unordered_set<std::string> names;
     for (const OperationInfo& operation : all)
       if (!names.insert(operation.name).second)
@@ -157,7 +165,7 @@ void validate(const Program& program) {
       reject(k, "no such operation");
     const OperationInfo& operation = table[static_cast<size_t>(row.operation)];
     std::string optional;
-    const std::string letters = baseline_isa::expand_signature(operation.signature, &optional);
+    const std::string letters = any_isa::expand_signature(operation.signature, &optional);
     if (row.operand_count < 0 || static_cast<size_t>(row.operand_count) != letters.size())
       reject(k, operation.name + " takes " + std::to_string(letters.size()) + " operands, not " +
                     std::to_string(row.operand_count));
@@ -199,7 +207,12 @@ Isa best_isa() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
     return Isa::v3;
 #endif
+#ifdef WORKBENCH_HAS_BASELINE
   return Isa::baseline;
+#else
+  throw std::runtime_error(
+      "an editable install needs the instruction set of the processor that built it: install it again here");
+#endif
 }
 
 namespace {
@@ -236,8 +249,10 @@ void run(const std::vector<Work>& works, Isa isa, std::shared_ptr<Series>& serie
 #ifdef WORKBENCH_HAS_V3
   if (isa == Isa::v3) return v3_isa::run_launches(works, series);
 #endif
-  (void)isa;
-  baseline_isa::run_launches(works, series);
+#ifdef WORKBENCH_HAS_BASELINE
+  if (isa == Isa::baseline) return baseline_isa::run_launches(works, series);
+#endif
+  throw std::invalid_argument("the engine was not built for this instruction set");
 }
 
 }  // namespace workbench::emulator
