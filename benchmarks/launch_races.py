@@ -84,7 +84,7 @@ def on_gpu(case: Case, fixed: bool) -> int:
     """How many of the rounds have a wrong answer."""
     import cupy
 
-    from workbench.devices.driver import LIBRARY
+    from workbench.devices.cuda import LIBRARY
     from workbench.devices.ready import LaunchConfig
 
     calls = [f'#define {name}() asm volatile("griddepcontrol.{what};" ::: "memory")' for name, what in CALLS]

@@ -20,13 +20,13 @@ import pytest
 from sampled import SAMPLED
 
 from workbench.catalogue import registry
+from workbench.cli.verify import affected
 from workbench.devices import Device
 from workbench.harness import drawn
 from workbench.judge.draw import distributions
 from workbench.model.arrays import Distribution
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
-from workbench.run.affected import affected
 
 ROOT = Path(__file__).parent.parent
 

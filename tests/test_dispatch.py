@@ -21,8 +21,7 @@ from workbench.devices import Fault
 from workbench.devices.cuda import CudaDevice
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model import calls
-from workbench.model.array_specs import ArraySpec
-from workbench.model.calls import Call
+from workbench.model.calls import ArraySpec, Call
 from workbench.model.dtypes import FP32
 from workbench.ops import dispatch, prepared
 

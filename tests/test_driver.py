@@ -12,20 +12,20 @@ import pytest
 from cuda.bindings import driver as bindings
 from fake_driver import FakeLibrary, numbers, store, text
 
-from workbench.devices import Fault, driver, ready
+from workbench.devices import Fault, cuda, ready
 from workbench.model.results import Verdict
 from workbench.ops import export
 
 
 def library(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> FakeLibrary:
     made = FakeLibrary(cuGetErrorString=text, **answers)
-    monkeypatch.setattr(driver, "_library", lambda: made)
+    monkeypatch.setattr(cuda, "_library", lambda: made)
     return made
 
 
 def test_the_context_that_is_current_at_first_is_entered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = library(monkeypatch, cuCtxGetCurrent=lambda place: store(place, 77))
-    made = driver.CudaDriver({})
+    made = cuda.CudaDriver({})
     assert made.enter() == 0
     ((context,),) = fake.called("cuCtxSetCurrent")
     assert context.value == 77
@@ -33,13 +33,13 @@ def test_the_context_that_is_current_at_first_is_entered_again(monkeypatch: pyte
 
 def test_errors_have_their_verdict_and_what_the_driver_says(monkeypatch: pytest.MonkeyPatch) -> None:
     library(monkeypatch)
-    made = driver.CudaDriver({700: Verdict.ILLEGAL_ACCESS})
+    made = cuda.CudaDriver({700: Verdict.ILLEGAL_ACCESS})
     lost, other = made.failed(700, "k"), made.failed(1, "k")
     assert (lost.verdict, str(lost)) == (Verdict.ILLEGAL_ACCESS, "the launch of k was rejected: error number 700 (700)")
     assert other.verdict is Verdict.LAUNCH_ERROR
     library(monkeypatch, cuCtxGetCurrent=lambda place: 3)
     with pytest.raises(Fault, match="there is no CUDA context: error number 3"):
-        driver.CudaDriver({})
+        cuda.CudaDriver({})
 
 
 def test_a_launch_gives_the_driver_grid_block_shared_memory_and_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_a_launch_gives_the_driver_grid_block_shared_memory_and_stream(monkeypat
     fake = library(monkeypatch, cuLaunchKernelEx=launch)
     args = (ready.Pointer(1), b"\1\2\3\4")
     launches = [ready.ReadyLaunch(name, n, (n, 2, 3), (32, 1, 1), 64, args) for n, name in ((5, "a"), (6, "b"))]
-    plan = ready.ReadyPlan(driver.CudaDriver({}), launches, [8, 9])
+    plan = ready.ReadyPlan(cuda.CudaDriver({}), launches, [8, 9])
     plan([100, 200], 7)
     plan([101, 1 << 63], 0)
     assert seen[:2] == [(n, (n, 2, 3, 32, 1, 1, 64, 7, 0), 200, b"\1\2\3\4") for n in (5, 6)]
@@ -74,7 +74,7 @@ def test_a_programmatic_launch_has_the_attribute_for_it(monkeypatch: pytest.Monk
 
     library(monkeypatch, cuLaunchKernelEx=launch)
     launches = [ready.ReadyLaunch(f"k{n}", n, (1, 1, 1), (32, 1, 1), 0, (), n == 6) for n in (5, 6)]
-    ready.ReadyPlan(driver.CudaDriver({}), launches, [])([], 7)
+    ready.ReadyPlan(cuda.CudaDriver({}), launches, [])([], 7)
     serialization = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     assert seen == [(6, int(serialization), 1)]
 

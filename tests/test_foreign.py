@@ -12,7 +12,7 @@ import pytest
 from emulated_gpu import EmulatedGpu
 
 from workbench import ops, reference
-from workbench.ops import foreign
+from workbench.ops import dispatch
 
 
 class Interface:
@@ -80,10 +80,10 @@ def test_a_package_that_makes_its_arrays_of_others_is_asked(monkeypatch: pytest.
     package.cuda = types.SimpleNamespace(as_cuda_array=lambda found: ("theirs", found))
     monkeypatch.setitem(sys.modules, "arrays_of_a_test", package)
     array = type("Array", (), {"__module__": "arrays_of_a_test.cuda"})()
-    assert foreign.converter(array)("x") == ("theirs", "x")
+    assert dispatch.converter(array)("x") == ("theirs", "x")
     package.cuda = types.SimpleNamespace()
     package.dlpack = types.SimpleNamespace(from_dlpack=lambda found: ("packed", found))
-    assert foreign.converter(array)("x") == ("packed", "x")
+    assert dispatch.converter(array)("x") == ("packed", "x")
 
 
 def test_memory_of_the_host_is_refused(taken: EmulatedGpu, rng) -> None:

@@ -15,7 +15,7 @@ from synthetic import MISMATCH, emulated_run, timed_run, verification
 from workbench.cli.main import main
 from workbench.model.results import Run, Verdict, WrongCells
 from workbench.records.store import Folder
-from workbench.report import html_page, timeline
+from workbench.report import html_page
 
 EVIL = "</svg></title></style><script>alert(1)</script><img src=http://evil/x onerror=alert(2)> \" ' & ]](http://evil/)"
 EVIL += " ![x](http://evil/) [y](javascript:1) `c` | \x1b[31m \0 \u202e"
@@ -142,10 +142,10 @@ def test_a_timeline_has_a_row_for_each_warp_and_a_mark_for_each_slice(tmp_path: 
     path = tmp_path / "trace.json"
     result = CliRunner().invoke(main, ["trace", "vector_add:naive", "-o", str(path)])
     assert result.exit_code == 0, result.output
-    title, (block, *others) = timeline.load(path)
+    title, (block, *others) = html_page.load(path)
     assert title.startswith("vector_add:naive on ") and not others
     assert [name for name, _ in block.rows.values()] == [f"warp {n}" for n in range(len(block.rows))]
-    picture = timeline.picture(block)
+    picture = html_page.picture(block)
     assert checked(html_page.page([small(stages=1)], [path])).text.count("warp 0") == 1
     events = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X"]
     assert len(events) >= picture.count("<title>") - 1 > 0
@@ -167,9 +167,9 @@ def test_a_timeline_has_a_row_for_each_warp_and_a_mark_for_each_slice(tmp_path: 
 def test_what_is_no_timeline_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "trace.json").write_text(text)
     with pytest.raises(
-        timeline.NoTimeline, match=r"trace\.json has no timeline: it is not what `workbench trace` writes"
+        html_page.NoTimeline, match=r"trace\.json has no timeline: it is not what `workbench trace` writes"
     ):
-        timeline.load(tmp_path / "trace.json")
+        html_page.load(tmp_path / "trace.json")
 
 
 def test_without_matplotlib_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

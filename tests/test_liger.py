@@ -17,7 +17,7 @@ from workbench import reference
 from workbench.catalogue import registry
 from workbench.judge.case import Case
 from workbench.measure.baselines import base, peer_versions, peers_of, pytorch
-from workbench.model.baseline import Baseline
+from workbench.model.operation import Baseline
 from workbench.model.problem import Problem
 
 BESIDE = (

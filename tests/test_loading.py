@@ -197,7 +197,7 @@ def test_arrays_of_no_problem_are_answered_with_what_is_right(
 
 
 def test_paddings_types_and_sizes_of_our_own_operations_are_found() -> None:
-    from workbench.model.array_specs import ArraySpec
+    from workbench.model.calls import ArraySpec
     from workbench.ops.inferred import function_of
 
     half = np.dtype(np.float16)

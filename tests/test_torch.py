@@ -17,8 +17,7 @@ from emulated_gpu import EmulatedGpu  # noqa: E402
 from workbench import ops  # noqa: E402
 from workbench.devices.ready import LaunchConfig  # noqa: E402
 from workbench.model import calls  # noqa: E402
-from workbench.model.array_specs import ArraySpec  # noqa: E402
-from workbench.model.calls import Call, Function  # noqa: E402
+from workbench.model.calls import ArraySpec, Call, Function  # noqa: E402
 from workbench.ops import dispatch  # noqa: E402
 from workbench.ops.torch_arrays import TorchArrays, dtypes, spec_of, torch_dtype  # noqa: E402
 from workbench.ops.torch_library import SchemaError, operator, schema  # noqa: E402

@@ -38,7 +38,7 @@ import small_kernels as small  # noqa: E402
 
 from workbench.emulator import ArgumentError, FindingKind, KernelFault, LaunchError, Output, Program  # noqa: E402
 from workbench.model.errors import WrongUsage  # noqa: E402
-from workbench.triton import Mismatch, kept  # noqa: E402
+from workbench.triton import Mismatch, launching  # noqa: E402
 
 
 @pytest.fixture
@@ -476,7 +476,7 @@ def test_decoded_programs_are_kept_from_run_to_run(x, tmp_path, monkeypatch):
         counts = []
         for file in tmp_path.rglob("*.decoded") if damaged else ():
             file.write_bytes(file.read_bytes()[:100])
-        monkeypatch.setattr(kept, "_PROGRAMS", {})
+        monkeypatch.setattr(launching, "_PROGRAMS", {})
         kernels = runpy.run_path(str(tmp_path / "kept.py"))
         with emulate(raise_on_hazard=False) as run:
             kernels["scale"][(4,)](x, np.zeros_like(x), 1001, 2.0, BLOCK=256)

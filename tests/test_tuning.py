@@ -23,8 +23,7 @@ from workbench.harness import Case
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 from workbench.measure import configurations, places, plausibility, timing, tuning
 from workbench.measure.places import Here, There
-from workbench.measure.proposals import Proposals, allowed
-from workbench.measure.tuning import Tuning, tune
+from workbench.measure.tuning import Proposals, Tuning, allowed, tune
 from workbench.model import machine
 from workbench.model.arrays import Array
 from workbench.model.launch import Plan

@@ -18,8 +18,8 @@ import verdict_plants  # noqa: E402
 
 from workbench.catalogue import registry  # noqa: E402
 from workbench.emulator import Traced  # noqa: E402
-from workbench.inspect.trace import trace_stage  # noqa: E402
-from workbench.report import plots, timeline  # noqa: E402
+from workbench.inspect.profile import trace_stage  # noqa: E402
+from workbench.report import html_page, plots  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 FOLDER = "docs/gallery"
@@ -52,8 +52,8 @@ def timelines() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         path.write_text(json.dumps(trace))
-        _, (block, *_) = timeline.load(path)
-    return {f"{FOLDER}/timeline.svg": timeline.picture(block).encode() + b"\n"}
+        _, (block, *_) = html_page.load(path)
+    return {f"{FOLDER}/timeline.svg": html_page.picture(block).encode() + b"\n"}
 
 
 def pictures() -> dict[str, bytes]:

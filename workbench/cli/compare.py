@@ -19,8 +19,7 @@ from ..report import changes, derived, differences, pages
 from ..report.changes import By, Comparison
 from ..report.differences import Difference, Row
 from . import documents
-from .console import OUTCOMES, console, table
-from .options import Number, ResultFile, options
+from .options import OUTCOMES, Number, ResultFile, console, options, table
 from .sessions import problems_of
 
 COMPARE_VERDICTS = """\b

@@ -197,8 +197,8 @@ SECTIONS = {
         "replay": ("verify", "Solve a failing problem of a stage again."),
         "watch": ("watch", "Verify a stage whenever its source is saved."),
         "inspect": ("inspect", "Show registers, spills, occupancy, PTX and SASS."),
-        "profile": ("profile", "Count what each source line of a stage executes."),
-        "trace": ("profile", "Write the timeline of a stage for a trace viewer."),
+        "profile": ("inspect", "Count what each source line of a stage executes."),
+        "trace": ("inspect", "Write the timeline of a stage for a trace viewer."),
         "diff": ("compare", "Show two stages side by side."),
     },
     "Measure": {

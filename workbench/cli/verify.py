@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,17 +15,17 @@ from ..catalogue import registry
 from ..devices import DeviceUnavailable
 from ..model.errors import WorkbenchError
 from ..model.results import AgreementRun
+from ..model.stage import Stage
 from ..records import environment, versions
 from ..records.store import AGREEMENT, slug
 from ..records.versions import Remembered
 from ..report import pages, sarif
 from ..report.evidence import tiers
-from ..run.affected import affected
 from ..run.api import NO_TIMES
 from ..run.verifier import Session
+from ..run.watch import files_of
 from . import budget, documents
-from .console import StageProgress, console, notice, table
-from .options import options, specs_argument
+from .options import StageProgress, console, notice, options, specs_argument, table
 from .sessions import (
     device_or_cluster,
     finishing,
@@ -243,3 +244,28 @@ def show_failures(kept: Sequence[Remembered]) -> None:
     headers = ("id", "stage", "verdict", "on", "date", "problem")
     rows = [(f.id, f.spec, f.verdict, f.device, f.date[:16].replace("T", " "), f.problem) for f in kept]
     console().print(table(headers, rows, (), 2) if rows else "no failure is kept")
+
+
+# ----------------------------------------------------------------------------- which stages a change of files is about
+
+
+def affected(stages: Sequence[Stage[Any]], files: Iterable[Path]) -> list[Stage[Any]]:
+    """Those of the stages that are made of one of the files: their source, a header of it, or Python of the project.
+
+    Files that were deleted count where the folder of the operation had them.
+    """
+    changed = {path.resolve() for path in files}
+    return [stage for stage in stages if changed & files_of(stage).files or _in_package(stage, changed)]
+
+
+def _in_package(stage: Stage[Any], changed: Iterable[Path]) -> bool:
+    """Whether one is a module beside the operation's, where that is a package: stages may be declared there."""
+    module = registry.loaded().modules.get(stage.operation)
+    if module is None or not module.__file__ or Path(module.__file__).name != "__init__.py":
+        return False
+    folder = Path(module.__file__).resolve().parent
+    sources = (".cu", ".cuh", ".h", ".hpp")  # one that exists belongs to the stages that read it
+    return any(
+        path.is_relative_to(folder) and (path.suffix == ".py" or (path.suffix in sources and not path.exists()))
+        for path in changed
+    )

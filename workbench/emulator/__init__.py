@@ -37,9 +37,8 @@ from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load, signatures
 from .standalone import Report, Session, launch
 from .statistics import Counters, Statistics
-from .textures import SurfaceOf, TextureOf
 from .trace import Traced, chrome_trace
-from .values import Argument, Output, Strided, Struct, TensorMapOf
+from .values import Argument, Output, Strided, Struct, SurfaceOf, TensorMapOf, TextureOf
 
 __all__ = [
     "ARCHITECTURES",

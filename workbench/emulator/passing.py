@@ -13,8 +13,17 @@ from . import ptx
 from .launch_checks import ArgumentError, StructBytes
 from .memory import ELEMENT_TYPES, LARGE, Allocation, Memory, PixelBox, TensorMap
 from .program import Entry
-from .textures import SurfaceOf, texture_header
-from .values import Array, Output, Strided, TensorMapOf, element_type_of, members, numpy_array
+from .values import (
+    Array,
+    Output,
+    Strided,
+    SurfaceOf,
+    TensorMapOf,
+    element_type_of,
+    members,
+    numpy_array,
+    texture_header,
+)
 
 __all__ = ["Arguments"]
 

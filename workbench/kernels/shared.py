@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ..model.array_specs import ArraySpec
 from ..model.arrays import Arrays
+from ..model.calls import ArraySpec
 from ..model.dtypes import FLOATS, FP32, DType, from_numpy
 from ..model.problem import Problem
 

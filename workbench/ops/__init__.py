@@ -39,10 +39,9 @@ from ..kernels.ssd.operation import ssd
 from ..kernels.transpose import transpose
 from ..kernels.vector_add import vector_add
 from ..model import calls
-from .choice import Explanation
+from .choice import Explanation, explain
 from .choice import choose as choose
 from .dispatch import Operators, register_tensors
-from .explaining import explain
 from .filters import PreparedFilter, fft_conv_filter
 from .loading import Project, Unverified, load
 from .prepared import Prepared as Prepared

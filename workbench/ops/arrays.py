@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..model.array_specs import ArraySpec
-from ..model.calls import Key
+from ..model.calls import ArraySpec, Key
 from . import launched
 from .launched import Recipe
 

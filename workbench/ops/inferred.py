@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ..model.array_specs import ArraySpec
 from ..model.arrays import Array
-from ..model.calls import Call, Function
+from ..model.calls import ArraySpec, Call, Function
 from ..model.operation import Operation
 from ..model.problem import Problem, ProblemError
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..devices import ready
-from ..model.array_specs import ArraySpec
+from ..model.calls import ArraySpec
 
 try:
     from . import _launch

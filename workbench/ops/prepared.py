@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..devices.ready import ReadyPlan
-from ..model.array_specs import ArraySpec
 from ..model.arrays import Array
-from ..model.calls import Key, listed
+from ..model.calls import ArraySpec, Key, listed
 from ..model.problem import Problem
 from ..model.stage import Stage
 from . import launched

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..model import calls
-from ..model.array_specs import ArraySpec
-from ..model.calls import Call
+from ..model.calls import ArraySpec, Call
 
 
 def results_of(

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model.array_specs import ArraySpec
-from ..model.calls import Key
+from ..model.calls import ArraySpec, Key
 from ..model.dtypes import DTYPES, UINT8
 from . import launched
 from .arrays import MOST_ALIGNED

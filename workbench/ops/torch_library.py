@@ -13,8 +13,7 @@ from functools import cache
 from typing import Any
 
 from ..catalogue import registry
-from ..model.array_specs import ArraySpec
-from ..model.calls import Function
+from ..model.calls import ArraySpec, Function
 from ..model.errors import WrongUsage
 from .arrays import bits
 from .results import results_of

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ContextDecorator, ExitStack
+import importlib.abc
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -15,12 +20,9 @@ from ..emulator.execution import Series
 from ..emulator.findings import Severity
 from ..emulator.standalone import MOST_FINDINGS
 from ..model.errors import WrongUsage
-from . import inductor
 from .arrays import Placement
-from .compare import Reference, differences, expected_of
 from .host import copies, snapshot
 from .host_reads import Follower, numpys_empty
-from .importing import when_imported
 from .launching import Compiled, Launched, LaunchFault, Mismatch, run
 from .pallas import MODULE as PALLAS
 from .pallas import pallas_emulated
@@ -88,8 +90,8 @@ class Emulation(ContextDecorator):
             self._enter_when_imported("torch", emulated)
         for module, context in (
             (PALLAS, pallas_emulated(self.target)),
-            (inductor.CONFIGURATION, inductor.inductor_for_triton()),
-            (inductor.HEURISTICS, inductor.bench_instead(partial(bench_inductors, self))),
+            (CONFIGURATION, inductor_for_triton()),
+            (HEURISTICS, bench_instead(partial(bench_inductors, self))),
         ):
             self._enter_when_imported(module, context)
         _CONTEXTS.append(self)
@@ -341,3 +343,173 @@ def _require(name: str, given: Any, known: tuple[str, ...], other: str, number: 
     if given is None or given in known or (number and type(given) is int and given >= 1):
         return
     raise WrongUsage(f"{name}={given!r} is none of {', '.join(map(repr, known))}, or {other}")
+
+
+# kernels of ``torch.compile`` where PyTorch has no GPU: Inductor writes Triton for the CPU as it does for a GPU.
+
+
+__all__ = ["CONFIGURATION", "HEURISTICS", "bench_instead", "inductor_for_triton"]
+
+CONFIGURATION = "torch._inductor.config"
+HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+
+
+@contextmanager
+def inductor_for_triton() -> Iterator[None]:
+    """Inductor writes Triton for the CPU, and compiles in this process, whose Triton has a target for it."""
+    with sys.modules[CONFIGURATION].patch(cpu_backend="triton", compile_threads=1, autotune_local_cache=False):
+        yield
+
+
+@contextmanager
+def bench_instead(bench: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], float]) -> Iterator[None]:
+    """Inductor's autotuner with another function that times a launcher: gets the tuner, the launcher and arguments."""
+    tuner = sys.modules[HEURISTICS].CachingAutotuner
+    held = tuner.bench
+
+    def timed(self: Any, launcher: Any, *args: Any, with_profiler: bool = False, **options: Any) -> float:
+        return bench(self, launcher, args, options)
+
+    tuner.bench = timed
+    try:
+        yield
+    finally:
+        tuner.bench = held
+
+
+# ----------------------------------------------------------------------- what is done when another package is imported
+
+
+__all__ = ["when_imported"]
+
+
+@contextmanager
+def when_imported(name: str, then: Callable[[], Any]) -> Iterator[None]:
+    """Calls a function now where a module has been imported, and otherwise when it is, until the context ends."""
+    if name in sys.modules:
+        then()
+        yield
+        return
+    finder = _Finder(name, then)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        finder.leave()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, then: Callable[[], Any]) -> None:
+        self._name, self._then = name, then
+
+    def leave(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        """That of the module, with a loader that calls the function when it has loaded."""
+        if name != self._name:
+            return None
+        self.leave()
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                self._then()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+# -------------------------------------------- what a launch left in its arrays against a reference, element by element
+
+
+__all__ = ["Reference", "differences", "expected_of"]
+
+Array = np.ndarray[Any, Any]
+Reference = Callable[..., Mapping[str, Any]]
+"""Gets a kernel's arguments by the names of its parameters, those that it takes, arrays as they were before the launch;
+answers with what arrays hold afterwards, by name."""
+
+_TOLERANCES = {8: (1e-10, 1e-12), 4: (1e-4, 1e-5), 2: (2e-2, 1e-2), 1: (0.13, 0.02)}
+"""Relative and absolute, by bytes of an element."""
+
+
+def expected_of(reference: Reference, kernel: str, arguments: Mapping[str, Any]) -> dict[str, Array]:
+    """What the reference says of a launch. Raises ``WrongUsage`` where it cannot be asked or its answer is none."""
+    parameters = inspect.signature(reference).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        taken = dict(arguments)
+    else:
+        taken = {name: arguments[name] for name in parameters if name in arguments}
+        missing = [n for n, p in parameters.items() if n not in taken and p.default is inspect.Parameter.empty]
+        if missing:
+            raise WrongUsage(
+                f"the reference of {kernel} takes {', '.join(missing)}, and the kernel's parameters are: "
+                f"{', '.join(arguments)}"
+            )
+    answer = reference(**taken)
+    if not isinstance(answer, Mapping):
+        raise WrongUsage(
+            f"the reference of {kernel} answers with {type(answer).__name__}; it has to be a dictionary from names of "
+            "parameters to what those arrays hold afterwards"
+        )
+    return {name: np.asarray(_on_host(value)) for name, value in answer.items()}
+
+
+def _on_host(value: Any) -> Any:
+    return value.detach().cpu().double().numpy() if type(value).__module__.startswith("torch") else value
+
+
+def differences(
+    found: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    unwritten: Mapping[str, Array],
+    rtol: float | None,
+    atol: float | None,
+) -> list[str]:
+    """A sentence for each array that is not as the reference has it.
+
+    Raises ``WrongUsage`` where the reference speaks of what is not there.
+    """
+    sentences = []
+    for name, wanted in expected.items():
+        if name not in found:
+            raise WrongUsage(f"the reference speaks of {name}, and the array arguments are: {', '.join(found)}")
+        array = found[name]
+        if wanted.shape != array.shape:
+            raise WrongUsage(f"the reference has shape {wanted.shape} for {name}, which has {array.shape}")
+        if name in unwritten:
+            missing = unwritten[name]
+            first = _position(np.argwhere(missing)[0])
+            sentences.append(f"{name}: nothing was stored in {missing.sum()} of {array.size} elements, first {first}")
+        elif sentence := _difference(name, array, wanted, rtol, atol):
+            sentences.append(sentence)
+    return sentences
+
+
+def _difference(name: str, array: Array, wanted: Array, rtol: float | None, atol: float | None) -> str:
+    if array.dtype.kind in "iub":
+        wrong = array != wanted
+        distance = np.abs(array.astype(np.float64) - wanted.astype(np.float64))
+    else:
+        relative, absolute = _TOLERANCES[array.itemsize]
+        a, b = array.astype(np.float64), wanted.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            distance = np.where(a == b, 0.0, np.abs(a - b))
+            bound = (absolute if atol is None else atol) + (relative if rtol is None else rtol) * np.abs(b)
+            wrong = ~((distance <= bound) | (np.isnan(a) & np.isnan(b))) | (np.isinf(a) != np.isinf(b))
+    if not wrong.any():
+        return ""
+    at = np.unravel_index(int(np.argmax(np.where(wrong, np.nan_to_num(distance, nan=np.inf), -1.0))), array.shape)
+    first = _position(np.argwhere(wrong)[0])
+    return (
+        f"{name}: {wrong.sum()} of {array.size} elements are not as the reference has them, first {first}, "
+        f"worst {_position(at)}: {array[at]}, and the reference {wanted[at]:.8g}"
+    )
+
+
+def _position(index: Any) -> str:
+    return "".join(f"[{int(i)}]" for i in index) or "[]"

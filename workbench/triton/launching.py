@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import pickle
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from .. import emulator
 from ..emulator import (
     Allocation,
     ArgumentError,
@@ -20,15 +29,15 @@ from ..emulator import (
     Memory,
     Program,
     Report,
+    SourceLocation,
     TensorMap,
+    _engine,
     execute,
 )
 from ..emulator.findings import Severity
 from ..emulator.memory import ELEMENT_TYPES
 from .arrays import Placed, Placement
-from .kept import decoded
 from .target import Target, registers_of_cubin
-from .wording import in_python
 
 __all__ = ["Compiled", "LaunchFault", "Launched", "Mismatch", "parameter_name", "run"]
 
@@ -307,3 +316,146 @@ def _descriptor(value: Any, layout: Mapping[str, Any] | None, name: str, memory:
     except ValueError as error:
         raise LaunchError(f"the descriptor {name}: {error}") from None
     return [made, *shape, *strides]
+
+
+# findings as an author of Triton kernels reads them: at lines of the kernel, with remedies in Triton's words.
+
+
+__all__ = ["in_python"]
+
+_REMEDIES = {
+    "__syncthreads()": "tl.debug_barrier()",
+    "hand over with __threadfence() and an atomic flag on both sides": (
+        'hand over with an atomic flag, sem="release" behind the stores and sem="acquire" before the loads'
+    ),
+    "__threadfence()": 'an atomic of sem="release"',
+}
+
+
+def in_python(finding: Finding) -> Finding:
+    """The finding at the kernel's line where it is at one of Triton's own library, such as that of ``tl.sum``."""
+    message, advice, details = finding.message, finding.advice, finding.details
+    location, text, callers = finding.location, finding.source_line, finding.caller_lines
+    for place in (finding.location, finding.other):
+        if place is not None and (own := _own(place)) not in (None, place):
+            message, advice = (_moved(sentence, place, own) for sentence in (message, advice))
+    if location is not None and (own := _own(location)) not in (None, location):
+        skipped = len(location.inlined_at) - len(own.inlined_at)
+        details = (*details, f"in {_short(location)}: {text.strip()}".removesuffix(": "))
+        location, text, callers = own, callers[skipped - 1], callers[skipped:]
+    for word, ours in _REMEDIES.items():
+        advice = advice.replace(word, ours)
+    return replace(
+        finding,
+        message=message,
+        advice=advice,
+        details=details,
+        location=location,
+        source_line=text,
+        caller_lines=callers,
+        other=_own(finding.other) or finding.other,
+    )
+
+
+def _own(place: SourceLocation | None) -> SourceLocation | None:
+    """The innermost call that is not in Triton's library."""
+    if place is None:
+        return None
+    calls = (place, *place.inlined_at)
+    for number, call in enumerate(calls):
+        if not Path(call.file).is_relative_to(_library()):
+            return replace(call, inlined_at=calls[number + 1 :]) if number else place
+    return None
+
+
+def _moved(sentence: str, place: SourceLocation, own: SourceLocation) -> str:
+    return re.sub(re.escape(str(place)) + r"(?: \(from [^)]*\))?", lambda _: str(own), sentence)
+
+
+def _short(place: SourceLocation) -> str:
+    return f"triton/{Path(place.file).relative_to(_library()).as_posix()}:{place.line}"
+
+
+@cache
+def _library() -> Path:
+    found = find_spec("triton")
+    return Path(found.origin).parent if found is not None and found.origin else Path("triton")
+
+
+# ---------------------------------------- decoded programs, kept beside what Triton keeps of a kernel, from run to run
+
+
+__all__ = ["decoded"]
+
+_MOST = 64
+_PROGRAMS: dict[str, Program] = {}
+"""Those used last, by their text."""
+
+
+def decoded(text: str, kernel: Any) -> Program:
+    """The program of a kernel's PTX. Raises what ``Program.from_ptx`` raises."""
+    if text not in _PROGRAMS:
+        while len(_PROGRAMS) >= _MOST:
+            del _PROGRAMS[next(iter(_PROGRAMS))]
+        _PROGRAMS[text] = _kept(text, kernel) or _from_text(text, kernel)
+    return _PROGRAMS[text]
+
+
+def _from_text(text: str, kernel: Any) -> Program:
+    program = Program.from_ptx(_at_lines_of_python(text))
+    program.replicas = True
+    file = _file(text, kernel)
+    if file is not None:
+        with contextlib.suppress(OSError):  # a cache that cannot be written is none
+            partly = file.with_name(f"{file.name}.{os.getpid()}")
+            partly.write_bytes(pickle.dumps(program))
+            partly.replace(file)
+    return program
+
+
+def _kept(text: str, kernel: Any) -> Program | None:
+    file = _file(text, kernel)
+    if file is None:
+        return None
+    try:
+        program = pickle.loads(file.read_bytes())
+    except Exception:  # none yet, or damaged
+        return None
+    return program if isinstance(program, Program) else None
+
+
+def _file(text: str, kernel: Any) -> Path | None:
+    """Where the program lies, for this text and this emulator; None where Triton keeps no files."""
+    own = getattr(kernel, "metadata_group", {})
+    beside = next((Path(path) for name, path in own.items() if name.endswith(".ptx")), None)
+    if beside is None:
+        return None
+    return beside.with_name(f"{hashlib.sha256((_of_emulator() + text).encode()).hexdigest()[:32]}.decoded")
+
+
+@cache
+def _of_emulator() -> str:
+    """A digest of the code that decodes, and of the engine, whose operations decoded rows name."""
+    digest = hashlib.sha256(Path(str(_engine.__file__)).read_bytes())
+    for file in sorted(Path(str(emulator.__file__)).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _at_lines_of_python(ptx: str) -> str:
+    """PTX whose inline assembly stands at one line of Python.
+
+    Triton writes many instructions as inline assembly, and LLVM has line numbers go up by one with each line of such a
+    text: those after the first are of code that has nothing to do with it.
+    """
+    lines, inside, located = ptx.split("\n"), False, False
+    for number, line in enumerate(lines):
+        text = line.strip()
+        if text.startswith("// begin inline asm"):
+            inside, located = True, False
+        elif text.startswith("// end inline asm"):
+            inside = False
+        elif inside and text.startswith(".loc"):
+            lines[number] = "" if located else line  # as many lines as before
+            located = True
+    return "\n".join(lines)

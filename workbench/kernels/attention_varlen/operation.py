@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import reference
-from ...model.array_specs import ArraySpec
-from ...model.calls import Call
+from ...model.calls import ArraySpec, Call
 from ...model.dtypes import FP32, dtype_of
 from ...model.operation import Operation
 from ...model.problem import Size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...catalogue import registry
-from ...model import baseline as model
+from ...model import operation as model
 from . import host
 from .base import Baseline, CupyArrays, Prepared, current_stream, first_line
 from .cublas import Cublas

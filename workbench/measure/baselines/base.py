@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...model import baseline as model
+from ...model import operation as model
 from ...model.arrays import Array
 from ...model.problem import Problem
 

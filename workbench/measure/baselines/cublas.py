@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...model import baseline as model
+from ...model import operation as model
 from ...model.arrays import Array
 from ...model.problem import Problem
 from .base import Prepared

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...model.arrays import Arrays
-from ...model.baseline import Baseline
+from ...model.operation import Baseline
 from ...model.problem import Problem
 
 KIND = "numpy"

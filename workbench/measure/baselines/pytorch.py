@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...judge.case import Case
-from ...model import baseline as model
 from ...model.arrays import Array
-from ...model.baseline import Baseline
+from ...model.operation import Baseline
 from ...model.origin import BadOperation
 from ...model.problem import Problem
 from . import host, pytorch
@@ -50,7 +49,7 @@ def tensors(arrays: Mapping[str, Array], buffers: Mapping[str, Any], device: str
 class Torch:
     """Runs a declared baseline on tensors."""
 
-    def __init__(self, declared: model.Baseline[Any]) -> None:
+    def __init__(self, declared: Baseline[Any]) -> None:
         self.declared, self.name, self.solves = declared, declared.name, declared.solves
 
     def version(self) -> str | None:
@@ -74,7 +73,7 @@ def _copy(to: Any, value: Any) -> None:
     to.copy_(value.reshape(to.shape))
 
 
-def _compiled(declared: model.Baseline[Any], problem: Problem) -> Callable[..., Any]:
+def _compiled(declared: Baseline[Any], problem: Problem) -> Callable[..., Any]:
     """The callable as `torch.compile` makes it by default: what it takes from no library becomes a Triton kernel. Its
     search for the best matrix product would take minutes; so that is cuBLAS's."""
     torch: Any = load()
