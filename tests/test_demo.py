@@ -69,3 +69,10 @@ def test_help_loads_neither_numpy_nor_the_emulator(tmp_path: Path, arguments: tu
     assert code == 0
     assert not {name for name in modules if name.split(".")[0] in ("numpy", "rich", "hypothesis")}
     assert not {name for name in modules if name.startswith("workbench.emulator")}
+
+
+def test_a_process_of_stages_loads_every_operation_without_hypothesis() -> None:
+    every = "import sys; from workbench.catalogue import registry; registry.stages(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", every], capture_output=True, text=True, check=True)
+    assert "workbench.kernels.rows.ladder" in done.stdout.split()
+    assert not {name for name in done.stdout.split() if name.split(".")[0] == "hypothesis"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,18 @@ def test_what_hypothesis_keeps_while_problems_are_drawn_is_in_the_cache(
     drawn(dataclasses.replace(noting, edge_cases=()), open_device("emulator"), examples=2, seed=0)
     assert kept[0] == tmp_path / "hypothesis" / "constants"
     assert configuration.storage_directory("constants").path == before
+
+
+def test_a_seed_draws_the_same_problems_whatever_modules_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (stage,) = registry.select(["vector_add:naive"])
+    device = open_device("emulator")
+    before = [drawn(stage, device, examples=20, seed=seed) for seed in range(4)]
+    (tmp_path / "numbers_of_others.py").write_text(f"NUMBERS = {list(range(100, 1000))}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("numbers_of_others")
+    assert [drawn(stage, device, examples=20, seed=seed) for seed in range(4)] == before
 
 
 def test_negative_controls_are_tried_on_ordinary_numbers() -> None:

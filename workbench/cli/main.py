@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -93,12 +94,16 @@ class Commands(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._loaded:
             module = self._modules[name]
+            gc.disable()  # what is imported stays: to look for garbage among it takes as long as a tenth of it
             try:
                 found = vars(import_module(f".{module}", __package__)).values()
             except ImportError as error:
                 if error.name != ENGINE:
                     raise
                 raise EngineMissing(str(error)) from None
+            finally:
+                gc.freeze()
+                gc.enable()
             self._loaded[name] = next(c for c in found if isinstance(c, click.Command) and c.name == name)
         return self._loaded[name]
 

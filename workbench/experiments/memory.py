@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ..harness import Case
 from ..kernels.gemm import GemmProblem
@@ -16,6 +15,7 @@ from ..model.operation import Operation
 from ..model.problem import Problem, Size, extents
 from ..model.results import Resources
 from ..model.stage import Stage
+from ..model.strategies import st
 from ..toolchain.compiler import compile_stage
 from .base import Experiment, Quantity, ratio
 from .problems import Scale, Transpose, scales, transposes

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from .. import reference
 from ..model.arrays import Array, Arrays
 from ..model.dtypes import FP32
 from ..model.problem import Cost, Problem, Size, Tier, extents
+from ..model.strategies import st
 
 TELLING = 2048
 """So many equal terms can be added in fp32 before their rounding may weigh as much as one of them."""

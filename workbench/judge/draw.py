@@ -17,6 +17,7 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase, configuration
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 from ..model.arrays import ORDERS, WEIGHTS, Distribution
 from ..model.operation import Operation
@@ -258,7 +259,7 @@ class Problems:
             strategy = _problems(self._operation, self._stage, self._size).filter(supported)
         # not one problem was supported; and Dask's threads use `random` while strategies are drawn from
         quiet = contextlib.suppress(hypothesis.errors.Unsatisfiable, Enough)
-        with quiet, _constants_in_the_cache(), warnings.catch_warnings():
+        with quiet, _same_everywhere(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Do not use the `random` module")
             try:
                 yield hypothesis.seed(self._seed)(_settings(self._examples)(hypothesis.given(strategy)(test)))
@@ -278,7 +279,8 @@ class _SoFar:
 
     def __init__(self, operation: Operation[Any], size: Size, wanted: int, seed: int) -> None:
         self._wanted, self._size, self.random = wanted, size, Random(seed)
-        self._taken: dict[Problem, None] = {}
+        self._taken: dict[Problem, tuple[Distribution, ...]] = {}
+        """Each problem, with the distributions that it may have."""
         self._kinds: Counter[Distribution] = Counter()
         self._with_words: Counter[tuple[str, ...]] = Counter()
         """Problems with these inputs and this value of a field."""
@@ -290,8 +292,8 @@ class _SoFar:
     def add(self, problem: Problem) -> None:
         """A supported problem was drawn."""
         if problem not in self._taken:
-            self._taken[problem] = None
-            for kind in distributions(problem):
+            self._taken[problem] = distributions(problem)
+            for kind in self._taken[problem]:
                 self._kinds[kind] += 0
             self._note(problem)
 
@@ -354,10 +356,11 @@ class _SoFar:
         """Problems with these inputs: one with no small extent, of types and the like that few with them have, and then
         smaller ones."""
         by_least = sorted(self._taken, key=lambda p: min((getattr(p, n) for n in p.extents), default=0), reverse=True)
-        telling = [dataclasses.replace(p, distribution=kind) for p in by_least if kind in distributions(p)]
+        telling = [p for p in by_least if kind in self._taken[p]]
         if not telling:
             return
-        some = self.random.sample(telling[: -(-len(telling) // 2)], -(-len(telling) // 2))
+        half = -(-len(telling) // 2)
+        some = [dataclasses.replace(p, distribution=kind) for p in self.random.sample(telling[:half], half)]
         last = min(some, key=lambda p: sum(self._with_words[pair] for pair in _words(p)))
         for name, texts in last.words().items():
             rarest = min(texts, key=lambda text: (self._with_words[kind, name, text], self.random.random()))
@@ -371,7 +374,7 @@ class _SoFar:
             last = some[0]
         smaller = [p for p in sorted(self._taken, key=_bytes, reverse=True) if _bytes(p) < _bytes(last)]
         for problem in (last, some[0], *smaller[:: 1 + len(smaller) // SMALLER]):
-            if kind in distributions(problem):
+            if kind in (self._taken.get(problem) or distributions(problem)):
                 yield dataclasses.replace(problem, distribution=kind, seed=problem.seed + number)
 
     def _any(self, number: int | None = None) -> Problem:
@@ -380,7 +383,7 @@ class _SoFar:
         kind = self._rarest() if self.random.randrange(3) else Distribution.NORMAL
         if number is None and kind not in ORDERS:  # where a condition is at fault, wrong numbers have to be seen
             kind = Distribution.NORMAL
-        last = dataclasses.replace(last, distribution=kind if kind in distributions(last) else Distribution.NORMAL)
+        last = dataclasses.replace(last, distribution=kind if kind in self._taken[last] else Distribution.NORMAL)
         self._note(last)
         return last
 
@@ -536,15 +539,21 @@ def distributions(problem: Problem) -> tuple[Distribution, ...]:
 
 
 @contextlib.contextmanager
-def _constants_in_the_cache() -> Iterator[None]:
-    """Hypothesis also draws constants of the modules that are loaded. What it finds in them is kept in the cache of the
-    workbench and not in `.hypothesis` of the working directory: to find it takes a process a second."""
-    before = vars(configuration).get("__hypothesis_home_directory")
+def _same_everywhere() -> Iterator[None]:
+    """What Hypothesis keeps is in the cache of the workbench and not in `.hypothesis` of the working directory. It does
+    not draw numbers of the modules that happen to be loaded, as it does by default: to look for them takes 0.15 s, and
+    with others loaded one seed would draw other problems. `literals` has those of the stage."""
+    inside: dict[str, Any] = vars(providers)
+    before: dict[str, Any] = {n: inside[n] for n in ("_get_local_constants", "CONSTANTS_CACHE") if n in inside}
+    if before:
+        inside |= {"_get_local_constants": type(inside["_local_constants"]), "CONSTANTS_CACHE": {}}
+    home = vars(configuration).get("__hypothesis_home_directory")
     configuration.set_hypothesis_home_dir(cache_folder() / "hypothesis")
     try:
         yield
     finally:
-        configuration.set_hypothesis_home_dir(before)
+        configuration.set_hypothesis_home_dir(home)
+        inside |= before
 
 
 def _settings(wanted: int) -> hypothesis.settings:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from .. import reference
 from ..judge import bounds
@@ -19,6 +18,7 @@ from ..model.machine import scaled
 from ..model.operation import Operation
 from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier
+from ..model.strategies import st
 from .gemm import GROUPS, drawn_extents, tcgen05, tile_launch
 from .shared import check_arrays, contiguous, row_stride
 

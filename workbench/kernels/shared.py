@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ..model.arrays import Arrays
 from ..model.calls import ArraySpec
 from ..model.dtypes import FLOATS, FP32, DType, from_numpy
 from ..model.problem import Problem
+from ..model.strategies import st
 
 REMEDY = "use ascontiguousarray, or contiguous() of torch"
 

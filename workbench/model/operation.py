@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
 from . import origin
 from .calls import Call, Function
@@ -18,10 +18,7 @@ from .launch import Launch, Plan
 from .origin import BUILT_IN, BadOperation
 from .problem import P, Problem, Size, Tier
 from .stage import Place, Stage
-
-if TYPE_CHECKING:
-    from hypothesis import strategies as st
-
+from .strategies import st
 
 KINDS = ("numpy", "cupy", "torch", "cublas")
 """What the arrays are that a baseline gets: of NumPy on the CPU, of CuPy, tensors of PyTorch, matrices for cuBLAS."""

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from functools import cache, lru_cache
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from .default_controls import default_controls
 from .dtypes import DTYPES, SPELLINGS, DType
 from .errors import WrongUsage
 from .parts import Axis, Part, parts_of_axes
+from .strategies import st
 
 
 class ProblemError(WrongUsage, ValueError):
@@ -128,10 +129,6 @@ def _member(name: str, default: Enum, given: Any) -> Enum:
         if text(member) == given or (isinstance(given, str) and given.lower() == member.name.lower()):
             return member
     raise ProblemError(f"{name} is {given!r}; it has to be one of {', '.join(map(text, kind))}")
-
-
-if TYPE_CHECKING:
-    from hypothesis import strategies as st
 
 
 class Tier(StrEnum):
@@ -240,11 +237,11 @@ class Problem(ABC):
     is the reference rounded to that type, an infinity."""
 
     def __post_init__(self) -> None:
-        for f in dataclasses.fields(self):
-            given = getattr(self, f.name)
-            value = checked(f.name, f.default, given, self.choices.get(f.name), self._range(f.name, f.default))
+        for name, default, choices, limits in self._allowed():
+            given = getattr(self, name)
+            value = checked(name, default, given, choices, limits)
             if value is not given:
-                object.__setattr__(self, f.name, value)
+                object.__setattr__(self, name, value)
         if self.tier not in self.tiers:
             why = f" ({self.not_exact})" if self.tier is Tier.EXACT and self.not_exact else ""
             allowed = ", ".join(self.tiers)
@@ -255,9 +252,14 @@ class Problem(ABC):
             raise ProblemError(problem)
 
     @classmethod
-    def _range(cls, name: str, default: Any) -> tuple[float, float]:
-        least = 1 if name in cls.extents else 0 if isinstance(default, int) else -math.inf
-        return cls.ranges.get(name, (least, math.inf))
+    @cache
+    def _allowed(cls) -> list[tuple[str, Any, tuple[str, ...] | None, tuple[float, float]]]:
+        """Each field with its default, its words and its range."""
+        found = []
+        for f in dataclasses.fields(cls):
+            least = 1 if f.name in cls.extents else 0 if isinstance(f.default, int) else -math.inf
+            found.append((f.name, f.default, cls.choices.get(f.name), cls.ranges.get(f.name, (least, math.inf))))
+        return found
 
     def check(self) -> str | None:
         """The reason why this combination of allowed fields is not allowed, or None if it is allowed."""
@@ -542,8 +544,6 @@ def draw_values(rng: np.random.Generator, tier: Tier, shape: tuple[int, ...], dt
 @lru_cache  # drawing takes far less time from a strategy that is there already
 def extents(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[int]:
     """Extents of a dimension: tiny ones, beside multiples of `edges` and powers of two, anything to the limit."""
-    from hypothesis import strategies as st  # as long to load as all else here, and only who draws needs it
-
     near = {e * f + d for e in edges for f in (1, 2, 3) for d in (-1, 0, 1)}
     powers = {2**i + d for i in range(size.extent.bit_length()) for d in (-1, 0, 1)}
     return st.one_of(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from .arrays import Array, Arrays, NonFinite, element_bytes
 from .dtypes import DTYPES, FLOATS, FP32, FP64, SPELLINGS, DType, dtype_of
 from .operation import Operation
 from .problem import OF_ALL, Cost, Problem, ProblemError, Size, Tier, extents
-
-if TYPE_CHECKING:
-    from hypothesis import strategies as st
+from .strategies import st
 
 Answer = Any
 """One output, a tuple of them in the order of the text, or a dict."""
@@ -418,9 +416,6 @@ def _strategy(
     problem: type[ShortProblem], given: dict[str, st.SearchStrategy[Any]]
 ) -> Callable[[Size, tuple[int, ...]], st.SearchStrategy[ShortProblem]]:
     """Extents within the size, the first one as long as any; every type; fields at their default and beside it."""
-    from hypothesis import reject
-    from hypothesis import strategies as st
-
     made = problem.declaration
     inner = {array.extents[-1] for array in made.arrays.values() if array.extents} & set(made.extents)
 
@@ -450,6 +445,8 @@ def _strategy(
             try:
                 return d(draw())
             except ProblemError:
+                from hypothesis import reject
+
                 reject()
 
         return valid() if made.check else draw()

@@ -195,9 +195,12 @@ def surroundings(stage: Stage[Any]) -> str:
             about = path.stat()
             files.append((path, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
     digest = _contents(found.project.root, tuple(files)).copy()
-    operation, stage = registry.operation_of(stage), stage.on(H200)
-    for problem in operation.suite[:MOST_PROBLEMS] or (operation.problem(),):
-        digest.update(json.dumps(_asked(stage, problem), sort_keys=True, default=str).encode())
+    operation, stage, watch = registry.operation_of(stage), stage.on(H200), integrity.Watch()
+    try:
+        for problem in operation.suite[:MOST_PROBLEMS] or (operation.problem(),):
+            digest.update(json.dumps(_asked(stage, problem), sort_keys=True, default=str).encode())
+    finally:
+        watch.restore()  # what the stage has changed
     return digest.hexdigest()
 
 
@@ -214,14 +217,11 @@ def _contents(root: Path, files: tuple[tuple[Path, int, int, int], ...]) -> hash
 
 
 def _asked(stage: Stage[Any], problem: Problem) -> Any:
-    """What a stage does with a problem, or how it fails: that is found elsewhere. What it changes is put back."""
-    watch = integrity.Watch()
+    """What a stage does with a problem, or how it fails: that is found elsewhere."""
     try:
         return stage.supports(problem) or [dict(stage.defines(problem)), plain.encoded(stage.plan(problem))]
     except Exception as error:
         return type(error).__name__
-    finally:
-        watch.restore()
 
 
 def _name(path: Path, stage: Stage[Any]) -> str:

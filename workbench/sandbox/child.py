@@ -443,15 +443,16 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
-    def fork(self, connection: socket.socket) -> Forked:
-        """A process of stages that answers at the other end of the connection. Raises OSError and Closed."""
+    def fork(self, connection: socket.socket, strategies: bool) -> Forked:
+        """A process of stages that answers at the other end of the connection, with Hypothesis' strategies loaded
+        where its modules import them. Raises OSError and Closed."""
         try:
-            return self._forked(connection)
+            return self._forked(connection, strategies)
         except (OSError, Closed):  # it ended just now
             self.close()
-            return self._forked(connection)
+            return self._forked(connection, strategies)
 
-    def _forked(self, connection: socket.socket) -> Forked:
+    def _forked(self, connection: socket.socket, strategies: bool) -> Forked:
         if self._process is None or self._process.poll() is not None:
             self.close()
             self._control, theirs = socket.socketpair()
@@ -461,7 +462,8 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._control, [b"\0"], [connection.fileno(), theirs.fileno()])
-        send(self._control, {"environment": environment(), "folder": os.getcwd()})  # noqa: PTH109
+        about = {"environment": environment(), "folder": os.getcwd(), "strategies": strategies}  # noqa: PTH109
+        send(self._control, about)
         return Forked(ours)
 
     def close(self) -> None:
@@ -491,8 +493,6 @@ def usable() -> bool:
 
 def serve(descriptor: int, parent: int) -> None:
     """Fork a process for every question until the other end is closed."""
-    import hypothesis.strategies  # noqa: F401  # which every operation imports
-
     end_with(parent)
     namespaces = confine.separated()
     confine.hide()
@@ -519,6 +519,8 @@ def _serve(control: socket.socket, namespaces: bool) -> None:
                 question = receive(control)
             except (ValueError, OSError, Closed):
                 return
+            if question["strategies"]:
+                importlib.import_module("hypothesis.strategies")
             pid = os.fork()
             if pid == 0:
                 others = {control.detach(), asker, *running, *(number for _, number in running.values())}

@@ -195,7 +195,8 @@ class Host:
         ours, theirs = socket.socketpair()
         with theirs:
             if child.usable():
-                self._process = _server.fork(theirs)
+                strategies = any(home.partition(".")[0] != child.OURS for home in self._about["homes"].values())
+                self._process = _server.fork(theirs, strategies)
             else:
                 self._process = child.started("answer", theirs, child.environment())
         self._connection = ours

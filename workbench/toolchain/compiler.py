@@ -247,10 +247,10 @@ def contents(path: Path) -> dict[Path, bytes]:
 def _places(name: str, beside: Path, folders: tuple[Path, ...]) -> Iterator[Path]:
     """Where the file is that an include of this name, with the sign before it, means; of one in angle brackets also
     what lies beside the file that includes it."""
-    among = [folder / name[1:] for folder in (beside, *folders)]
+    among = [os.path.join(folder, name[1:]) for folder in (beside, *folders)]  # noqa: PTH118  # Path takes longer
     for order in (among, among[1:]) if name[0] == "<" else (among,):
-        if header := next((h for h in order if h.exists() and not h.is_dir()), None):
-            yield header
+        if header := next((h for h in order if os.path.exists(h) and not os.path.isdir(h)), None):  # noqa: PTH110, PTH112
+            yield Path(header)
 
 
 def _everything(folders: tuple[Path, ...]) -> list[Path]:

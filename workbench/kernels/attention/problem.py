@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays, NonFinite, element_bytes
@@ -19,6 +18,7 @@ from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import LEAST_ELEMENTS, Part
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+from ...model.strategies import st
 from ..shared import group_sizes, tensor_core_product
 from .controls import LOG2_E, Solver, Values, controls
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from ... import reference
@@ -18,6 +17,7 @@ from ...model.arrays import Array, Arrays, Distribution, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.parts import Axis, Part, parts_of_axes
 from ...model.problem import Cost, Invariant, Size, draw_values
+from ...model.strategies import st
 from ..attention import problem as forward
 from ..attention.controls import KEY_TILE, LOG2_E
 from ..attention.problem import CHUNK, SHIFT, AttentionProblem, Kind, Layout, least_weight

@@ -9,12 +9,12 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import FP32, INT32, dtype_of
 from ...model.problem import Cost, Invariant, Size, Tier, draw_values, extents
+from ...model.strategies import st
 from ..attention.controls import Solver, Values
 from ..attention.problem import DIMS, KEY_TILES, AttentionProblem, GroupedHeads, Kind, Layout, of_kind
 from ..shared import group_sizes

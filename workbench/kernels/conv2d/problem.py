@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ... import reference
 from ...judge import bounds
@@ -20,6 +19,7 @@ from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, Tier, extents
+from ...model.strategies import st
 
 Values = np.ndarray[Any, Any]
 

@@ -11,13 +11,13 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+from ...model.strategies import st
 from ..shared import noticeable, scales
 
 Values = np.ndarray[Any, Any]

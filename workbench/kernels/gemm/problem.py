@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ... import reference
 from ...judge import bounds
@@ -16,6 +15,7 @@ from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, Tier, extents
+from ...model.strategies import st
 from ..shared import wrong_output
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ... import reference
 from ...judge import bounds
@@ -19,6 +18,7 @@ from ...model.machine import machine
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
+from ...model.strategies import st
 from ..rows import groups
 from ..shared import (
     common_dtype,

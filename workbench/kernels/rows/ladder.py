@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
@@ -48,7 +47,7 @@ def row_operation(
     suite: Sequence[tuple[str, int, int]] = timed(SUITE),
     defines: Callable[[R], Mapping[str, str | int]] = groups.defines,
     work: tuple[int, int] = (20_000, 4_000_000),
-    **drawn: st.SearchStrategy[Any],
+    **drawn: Sequence[Any],
 ) -> Operation[R]:
     """An operation on rows. It is timed on the types, rows and columns of `suite`, with outputs of the same type where
     there is a choice. `work` is that of random problems in the emulator and on a GPU; `drawn` are strategies of more
@@ -353,7 +352,7 @@ def declare_prefetch(
 # ---------------------------------------------------------------------------------------------------------------- norms
 
 
-EPSILONS = st.sampled_from([1e-6, 1e-5, 1e-2])
+EPSILONS = (1e-6, 1e-5, 1e-2)
 """What is drawn for eps: the usual ones, and one that every row shows."""
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ...model.arrays import Array, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.parts import Axis
 from ...model.problem import DRAWN, Cost, Problem, Size, extents
+from ...model.strategies import st
 from ..shared import wrong_output
 
 FLOATS = (BF16.name, FP16.name, FP32.name)
@@ -132,11 +132,9 @@ def draw_rows(
 R = TypeVar("R", bound=RowProblem)
 
 
-def row_problems(
-    problem: type[R], **more: st.SearchStrategy[Any]
-) -> Callable[[Size, tuple[int, ...]], st.SearchStrategy[R]]:
+def row_problems(problem: type[R], **more: Sequence[Any]) -> Callable[[Size, tuple[int, ...]], st.SearchStrategy[R]]:
     """The strategy of an operation on rows: few long rows, many short ones and anything between within the size; half
-    of them with rows a multiple of 16 bytes apart. `more` are strategies of further fields."""
+    of them with rows a multiple of 16 bytes apart. `more` are values of further fields."""
 
     def strategy(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[R]:
         @st.composite
@@ -160,7 +158,7 @@ def row_problems(
                 pad_x=pads[0],
                 pad_y=pads[1],
                 seed=d(st.integers(0, 2**16)),
-                **{name: d(drawn) for name, drawn in more.items()},
+                **{name: d(st.sampled_from(values)) for name, values in more.items()},
             )
 
         return draw()

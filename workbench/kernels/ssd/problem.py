@@ -10,13 +10,13 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+from ...model.strategies import st
 from ..shared import group_sizes, noticeable, scales, tensor_core_product, truncate
 
 Values = np.ndarray[Any, Any]

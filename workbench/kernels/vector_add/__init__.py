@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays, NonFinite
@@ -17,6 +16,7 @@ from ...model.launch import Launch, ceil_div
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
+from ...model.strategies import st
 from ..shared import common_dtype, contiguous, copy_as_long
 
 
