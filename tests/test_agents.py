@@ -33,6 +33,7 @@ def called(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[dict[str, A
     return asyncio.run(ask())
 
 
+@pytest.mark.long
 def test_the_tools_return_the_documents_of_the_commands(tmp_path: Path) -> None:
     project.write(tmp_path, project.GOOD.partition("def launch(p")[2].partition("\n\n\n")[2].replace("good", "cheat"))
     (tmp_path / "race.cu").write_text(RACE)
@@ -95,6 +96,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("environment")
 
 
+@pytest.mark.long
 def test_a_scripted_agent_is_paid_more_with_every_mistake_that_it_mends(environment: Any) -> None:
     def answered(answer: str, verdict: dict[str, Any]) -> str:
         mended = sys.modules["agent"].proposed(verdict, environment.source_in(answer))

@@ -83,6 +83,7 @@ def test_what_the_file_does_not_answer_is_asked(proposed: list[str]) -> None:
     assert "what is the grid `blocks_of(m)`? 1 is proposed" in third
 
 
+@pytest.mark.long
 def test_the_proposed_commands_run_and_find_what_is_wrong(proposed: list[str], tmp_path: Path) -> None:
     for command in commands(proposed)[:2]:
         assert invoke(*command[1:]).exit_code == 0

@@ -66,6 +66,7 @@ def test_every_input_of_the_workflow_is_declared_and_used_and_none_is_pasted_int
     assert made["permissions"]["security-events"] == "write"
 
 
+@pytest.mark.long
 def test_the_default_command_of_the_workflow_verifies_the_project_and_what_it_finds_is_collected(
     project: Path, shell: Shell
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_source_in_the_folder_of_its_operation_is_that_of_one_stage(
     assert specs == ["probabilities:naive", "probabilities:warp", "probabilities:online"]
 
 
+@pytest.mark.long
 def test_the_hook_verifies_what_a_commit_changes_and_stops_a_commit_that_is_wrong(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

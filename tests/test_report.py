@@ -35,6 +35,17 @@ from workbench.report import derived, frame, plots
 from workbench.report import pages as report
 
 
+@pytest.fixture(autouse=True)
+def _empty_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing is four fifths of the work on a page: only tests that look into pictures have them drawn."""
+    if request.function not in (
+        test_the_same_record_gives_the_same_bytes,
+        test_charts_are_independent_of_the_users_matplotlib_settings,
+        test_wrong_elements_are_shown_in_a_picture_while_there_are_some,
+    ):
+        monkeypatch.setattr(plots, "save", lambda figure, path: (path.touch(), path)[1])
+
+
 def _write(tmp_path: Path, *runs: tuple[str, Run]) -> dict[str, str]:
     """The Markdown of every page by path, written from these runs by device folder."""
     for folder, run in runs:
@@ -221,12 +232,9 @@ def test_other_implementations_have_rows_of_their_own(tmp_path: Path) -> None:
 
 
 def test_other_implementations_stay_when_all_stages_are_run_again_without_them(tmp_path: Path) -> None:
-    folder = tmp_path / "nvidia-h200"
     old, new = _with_peers(), _with_peers()
     new.peers, new.host, new.environment = [], [], environment(date="2026-05-06T07:08:09Z")
-    store.Folder(folder).save(old)
-    store.Folder(folder).save(new)
-    page = next(p for p in report.write(tmp_path) if p.name == "vector_add.md").read_text()
+    page = _write(tmp_path, ("nvidia-h200", old), ("nvidia-h200", new))["nvidia-h200/vector_add.md"]
     assert _row(page, "### vector_add 1000000 fp32", "Triton")[0] == "Triton"
     assert "NumPy takes 1.00 s" in page
     assert "Triton: triton 3.6" in _row(page, "## Environment", "baselines")[2]  # B: the old run
@@ -235,14 +243,11 @@ def test_other_implementations_stay_when_all_stages_are_run_again_without_them(t
 
 
 def test_what_several_runs_left_untimed_is_said_once_and_not_where_one_timed_it(tmp_path: Path) -> None:
-    folder = tmp_path / "nvidia-h200"
     old, new = _with_peers(), _with_peers()
     old.peers[0].untimed["1000000 fp32"] = "no fp32"
     new.stages, new.environment = new.stages[2:], environment(date="2026-05-06T07:08:09Z")
     new.finished = False  # until then those of the old one are kept
-    store.Folder(folder).save(old)
-    store.Folder(folder).save(new)
-    page = next(p for p in report.write(tmp_path) if p.name == "vector_add.md").read_text()
+    page = _write(tmp_path, ("nvidia-h200", old), ("nvidia-h200", new))["nvidia-h200/vector_add.md"]
     assert page.count("- Triton, 1 bf16: no bf16") == 1
     assert "no fp32" not in page
 
@@ -482,13 +487,11 @@ def test_an_operation_that_computes_nothing_has_no_roofline(tmp_path: Path) -> N
 
 
 def test_figures_of_two_runs_are_told_apart(tmp_path: Path) -> None:
-    folder = tmp_path / "nvidia-h200"
-    store.Folder(folder).save(timed_run("vector_add"))
     second = timed_run("vector_add", seed=2)
     second.stages = [s for s in second.stages if s.stage == "vectorized"]
     second.environment = environment(date="2026-05-06T07:08:09Z", commit="f" * 40, dirty=True)
-    store.Folder(folder).save(second)
-    page = next(p for p in report.write(tmp_path) if p.name == "vector_add.md").read_text()
+    runs = (("nvidia-h200", run) for run in (timed_run("vector_add"), second))
+    page = _write(tmp_path, *runs)["nvidia-h200/vector_add.md"]
     label = second.stages[0].measurements[0].label
     assert _row(page, f"### vector_add {label}", "vectorized` (A)")[7] == "-"  # no gain over another run's figure
     assert _row(page, f"### vector_add {label}", "naive` (B)")
@@ -520,19 +523,11 @@ def test_no_results_at_all_is_an_error_that_says_what_to_do(make: object, tmp_pa
         report.write(tmp_path / "reports")
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (0.01234, "0.0123"), (1.0, "1.00"), (9.996, "10.0"), (99.96, "100"), (12345.6, "12,346")],
-)
-def test_three_digits(value: float, text: str) -> None:
-    assert derived.three_digits(value) == text
-
-
-@pytest.mark.parametrize(
-    ("us", "text"), [(0.5, "0.5 µs"), (999.4, "999 µs"), (1000, "1.00 ms"), (1.5e6, "1.50 s"), (123456.0, "123 ms")]
-)
-def test_duration(us: float, text: str) -> None:
-    assert derived.duration(us) == text
+def test_numbers_have_three_digits_and_times_their_unit() -> None:
+    digits = {0: "0", 0.01234: "0.0123", 1.0: "1.00", 9.996: "10.0", 99.96: "100", 12345.6: "12,346"}
+    assert {value: derived.three_digits(value) for value in digits} == digits
+    times = {0.5: "0.5 µs", 999.4: "999 µs", 1000: "1.00 ms", 1.5e6: "1.50 s", 123456.0: "123 ms"}
+    assert {us: derived.duration(us) for us in times} == times
 
 
 def test_the_environment_names_no_machine_and_no_user() -> None:

@@ -401,6 +401,7 @@ def test_what_is_hardly_faster_does_not_replace_what_is_declared(
     assert found.best.parameters == stage.parameters
 
 
+@pytest.mark.long
 def test_a_winner_that_cannot_be_believed_makes_room_for_the_next(
     search: Callable[..., Tuning], table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ CLASSES: dict[str, Callable[[Any, dict[str, Values]], bool]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CLASSES)
 def test_fifty_problems_have_each_class_with_a_probability_of_095(name: str) -> None:
     had = sum(any(CLASSES[name](*each) for each in draws(seed)) for seed in range(SEEDS))
@@ -115,6 +116,7 @@ TOGETHER: dict[str, tuple[str, Callable[[Any], bool]]] = {
 """Conditions that have to hold together, in CUDA and in Python."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", TOGETHER)
 def test_conditions_that_hold_together_are_met_with_numbers_that_show_it(what: str) -> None:
     condition, holds = TOGETHER[what]
@@ -139,6 +141,7 @@ def test_numbers_of_python_code_and_what_it_decides_are_met() -> None:
     assert sum(any(p.n == 1733 or (p.k > 905 and p.n % 3 == 1) for p in problems) for problems in met) >= 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_only_there_is_found(what: str) -> None:
     stage = planted_stage("matvec:naive", Change(BODY, f"{WRONG[what]} {BODY}"))

@@ -55,6 +55,7 @@ def test_the_emulator_takes_every_form(name: str) -> None:
         load(module(family.forms(), arch), arch=arch)
 
 
+@pytest.mark.long
 def test_the_assembler_refuses_what_the_emulator_says_an_architecture_lacks(assembler: str, tmp_path: Path) -> None:
     """One form of each family for every architecture since sm_100; where it is refused, both refuse it."""
     for family in FAMILIES.values():

@@ -29,6 +29,7 @@ extern "C" __global__ void k(int* y, volatile int* flag) {
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_grid_barrier_that_a_block_does_not_reach_is_named_with_the_block_at_once(threads: int) -> None:
     session = Session(load(GRID, include=headers(), defines={"LEFT": 3}))
@@ -182,6 +183,7 @@ void host(at::PhiloxCudaState s) { k<<<1, 1>>>(s, nullptr); }
 """
 
 
+@pytest.mark.long
 def test_the_state_of_pytorchs_generators_is_passed_as_a_struct() -> None:
     y = np.zeros(2, np.uint64)
     numbers = Struct(seed=np.uint64(21), offset=np.uint64(4), within=np.uint64(0), captured=np.bool_(False))

@@ -140,6 +140,7 @@ template <class T> struct Twice {
 """
 
 
+@pytest.mark.long
 def test_headers_of_cutlass_compile_without_their_functions_for_the_host(tmp_path: Path) -> None:
     for name in ("cute/inner.hpp", "cute/all.hpp", "cutlass/util/command_line.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from async_hazards import HEAD, launch, outer
 from emulation import compile_cuda, fault_of, line_of
 from test_warpgroup_hazards import PRODUCT
 
-from workbench.emulator import FindingKind, Memory, TensorMap, execute
+from workbench.emulator import DeviceLimits, FindingKind, Memory, TensorMap, execute
 from workbench.emulator import launch as run
 
 SEEDS = range(5)
@@ -116,17 +116,20 @@ extern "C" __global__ void k(int* a, int* x) {
 )
 
 
-@pytest.mark.parametrize("blocks", [132, 133])
+FOUR = DeviceLimits("of four multiprocessors", "sm_90a", 4)
+
+
+@pytest.mark.parametrize("blocks", [4, 5])
 def test_a_loop_that_counts_its_turns_may_wait_for_a_block_that_is_not_resident(blocks: int) -> None:
     memory = Memory()
     args = [memory.upload(np.zeros(256, np.int32), name) for name in "ax"]
-    options: Any = {"memory": memory, "shared_bytes": 200 << 10, "threads": 1, "max_warp_instructions": 40_000}
+    options: Any = {"memory": memory, "shared_bytes": 200 << 10, "limits": FOUR, "max_warp_instructions": 40_000}
     entry = compile_cuda(COUNTING).entries["k"]
-    if blocks == 132:
+    if blocks == 4:
         execute(entry, blocks, 1, args, **options)
         return
     options["suppress"] = ("race_volatile",)
     finding = fault_of(FindingKind.LIVELOCK, entry, blocks, 1, args, **options)
     assert outer(finding.location) == line_of(COUNTING, "// waits")
-    assert "the device is full, and block (132, 0, 0) has not begun" in finding.message
+    assert "the device is full, and block (4, 0, 0) has not begun" in finding.message
     assert "launch no more than the device holds at once" in finding.advice

@@ -52,6 +52,7 @@ def test_a_line_of_the_user_comes_before_those_of_a_library() -> None:
     assert header.startswith("  in a header of CUDA: ") and "atom.add" in header
 
 
+@pytest.mark.long
 def test_who_waits_in_a_library_waits_at_a_line_of_the_user() -> None:
     finding, line = found(BARRIER), line_of(BARRIER, "// waits")
     assert str(finding).startswith(f"kernel.cu:{line}: deadlock: ")

@@ -170,6 +170,7 @@ def test_trace_shows_a_dependent_launch_beside_the_one_before_and_its_wait_for_t
     assert min(e["ts"] for e in after if e["name"].startswith("16: ")) >= ended
 
 
+@pytest.mark.long
 def test_cooperative_and_cluster_launches_wait_as_others_do() -> None:
     source = """
 #include <cooperative_groups.h>
