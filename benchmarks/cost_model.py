@@ -77,6 +77,9 @@ ENOUGH = 20
 Made = tuple[str, Work, float]
 """A stage, what it did for a problem, and the microseconds that it took."""
 
+parsed = cache(GEMM.problem.parse)
+"""The problem of a text, which stands beside many times."""
+
 
 def samples() -> Iterator[cost.Sample]:
     """The cold medians of the bench and of the suite beside cuBLAS."""
@@ -94,7 +97,7 @@ def benched() -> Iterator[tuple[str, Made]]:
     """The same with their problems. When they were measured, `fitted_tiles` had other tiles: those are left out that it
     would not take now."""
     for name, text, parameters, us in samples():
-        problem = GEMM.problem.parse(text)
+        problem = parsed(text)
         if name == "fitted_tiles" and tiling.wide(problem, 128) != _widest(problem):
             continue
         stage = STAGES[name]
@@ -113,14 +116,19 @@ def _widest(p: Any) -> tuple[int, int, int]:
     return (128, *max(((256, 1), (256, 2), (128, 1), (128, 2)), key=lambda choice: blocks(*choice)))
 
 
-def random_products(card: str) -> Iterator[tuple[str, str, Made]]:
+@cache
+def random_products(card: str) -> tuple[tuple[str, str, Made], ...]:
     """Random products on a card: the problem, the tile or nothing, and what a stage did."""
+    return tuple(_random_products(card))
+
+
+def _random_products(card: str) -> Iterator[tuple[str, str, Made]]:
     for run in recorded.read(RANDOM)["cards"]:
         if run["device"] != card:
             continue
         late = max(0.0, launch_us(run["rows"]) - LAUNCH_US)
         for row in run["rows"]:
-            problem = GEMM.problem.parse(row["problem"])
+            problem = parsed(row["problem"])
             for name, times in row["us"].items():
                 for tile, us in times.items() if isinstance(times, dict) else (("", times),):
                     if name in STAGES and (work := GEMM.work(problem, _sizes(name, problem, tile))):
@@ -131,7 +139,7 @@ def launch_us(rows: list[recorded.Record]) -> float:
     """What a launch takes in a run, by products so small that nothing else does: a quarter of them take less."""
     least = []
     for row in rows:
-        p = GEMM.problem.parse(row["problem"])
+        p = parsed(row["problem"])
         if p.m * p.n * p.k <= 2**18 and row["us"]:
             least.append(min(us for t in row["us"].values() for us in (t.values() if isinstance(t, dict) else (t,))))
     return float(np.percentile(least, 25)) if least else LAUNCH_US
@@ -161,7 +169,7 @@ def _sizes(name: str, problem: Any, tile: str) -> dict[str, int]:
 def with_present_tiles(card: str) -> Iterator[tuple[str, Made]]:
     """Those of random products with the tile that the stage takes now."""
     for text, _, (name, work, us) in random_products(card):
-        if work == cost.work_of(GEMM, STAGES[name], GEMM.problem.parse(text)):
+        if work == cost.work_of(GEMM, STAGES[name], parsed(text)):
             yield text, (name, work, us)
 
 
@@ -233,7 +241,7 @@ def page(record: recorded.Record) -> str:
     """The Markdown page of what is fitted to the record, which is the committed one, and to the benches."""
     found = constants()[cost.USUAL][OPERATION]
     rows = [
-        [GEMM.problem.parse(text).label, f"`{best}`", f"{made:.1f}", f"{us:.1f}", f"`{fastest}`", *_beside(us, least)]
+        [parsed(text).label, f"`{best}`", f"{made:.1f}", f"{us:.1f}", f"`{fastest}`", *_beside(us, least)]
         for text, (best, made, us, fastest, least) in slower(found, benched()).items()
     ]
     chosen = ["problem", "predicted fastest", "predicted, us", "measured, us", "fastest", "measured, us", "slower by"]
@@ -273,7 +281,7 @@ def _of_random() -> str:
     for card in CARDS:
         ratios: dict[str, list[float]] = {}
         for text, (_, _, us, _, least) in slower(constants()[card][OPERATION], with_present_tiles(card)).items():
-            ratios.setdefault(GEMM.problem.parse(text).dtype, []).append(us / least)
+            ratios.setdefault(parsed(text).dtype, []).append(us / least)
         for dtype, of_type in sorted(ratios.items()):
             figures = statistics.geometric_mean(of_type), float(np.percentile(of_type, 95)), max(of_type)
             rows.append([card, dtype, str(len(of_type)), *map("{:.2f}".format, figures)])

@@ -123,6 +123,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="test everything; without it, a sample of all tests")
+    parser.addoption("--sample", action="store_true", help="take a sample of what is named, too")
     parser.addoption(
         "--changed-since",
         metavar="REVISION",

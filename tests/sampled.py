@@ -19,7 +19,7 @@ class Sampled:
         option = config.option
         if option.full and option.changed_since:
             raise pytest.UsageError("--full tests everything: leave out --changed-since")
-        if option.changed_since:
+        if option.changed_since or option.sample:
             return cls(option.changed_since)
         named = config.args_source is config.ArgsSource.ARGS and [*config.args] != config.getini("testpaths")
         chosen = named or option.keyword or option.markexpr or getattr(option, "lf", False)

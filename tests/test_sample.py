@@ -162,6 +162,7 @@ def test_a_sample_keeps_each_test_with_its_first_parameters(pytester: pytest.Pyt
         (("-q", "-x"), Sampled()),
         (("--changed-since", "HEAD"), Sampled("HEAD")),
         (("--changed-since", "HEAD", "-k", "naive"), Sampled("HEAD")),
+        (("--sample", "tests/test_some.py"), Sampled()),
         (("--full",), None),
         (("-k", "naive"), None),
         (("-m", "gpu"), None),
@@ -187,6 +188,7 @@ def _said(*arguments: str, addopts: str = "", code: int = 0) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_what_is_skipped_is_counted_by_its_reason_and_what_is_sampled_is_said(tmp_path: Path) -> None:
     files = {"conftest.py": (Path(__file__).parent / "conftest.py").read_text(), "test_some.py": SOME}
     for name, text in files.items():
