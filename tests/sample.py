@@ -233,7 +233,7 @@ def assembled(stage: Stage[Any], device: Device) -> Problem:
 def suite(stage: Stage[Any], device: Device) -> list[Problem]:
     """The problems of the suite that a stage supports."""
     suite = registry.operation_of(stage).suite
-    return [problem for problem in suite if stage.supports(problem, device.architecture) is None]
+    return [problem for problem in suite if stage.on(device.machine).supports(problem) is None]
 
 
 def _distributed(

@@ -21,6 +21,7 @@ from workbench import ops
 from workbench.catalogue import registry
 from workbench.kernels.gemm import GemmProblem
 from workbench.model.cost_model import L2_BANDWIDTH, Constants, Work, fit, least_us, predict
+from workbench.model.machine import H200
 from workbench.ops import choice
 from workbench.records import cost, tuned
 
@@ -105,7 +106,7 @@ def test_what_takes_much_less_than_all_that_was_measured_is_not_predicted(monkey
     known = {name: dataclasses.replace(TRUE, least_us=least) for name, least in (("small_tiles", 9.0), ("naive", 1e6))}
     predictor = cost.Predictor(known | {"persistent": known["naive"]})
     problem = GemmProblem.parse("64x64x64,dtype=bf16,out=bf16")
-    assert [p.stage.name for p in predictor.fastest_first(gemm, problem, 90)] == ["small_tiles"]
+    assert [p.stage.name for p in predictor.fastest_first(gemm, problem, H200)] == ["small_tiles"]
 
 
 def _random_problems(count: int) -> Iterator[GemmProblem]:
@@ -135,8 +136,8 @@ def test_stages_come_by_their_predicted_time_and_those_behind_are_not_looked_at(
         wanted = sorted(told, key=lambda p: p.prediction.us)
         with monkeypatch.context() as patched:
             patched.setattr(cost, "work_of", counted)
-            assert next(predictor.fastest_first(gemm, problem, 90)) == wanted[0], problem
-        assert list(predictor.fastest_first(gemm, problem, 90)) == wanted, problem
+            assert next(predictor.fastest_first(gemm, problem, H200)) == wanted[0], problem
+        assert list(predictor.fastest_first(gemm, problem, H200)) == wanted, problem
     assert len(looked_at) < 0.6 * supported
 
 
@@ -209,7 +210,7 @@ def test_large_operands_that_are_read_once_are_left_to_stages_that_do() -> None:
     gemm = registry.operations()["gemm"]
 
     def told(problem: str) -> set[str]:
-        predicted = cost.predictor("", gemm).fastest_first(gemm, GemmProblem.parse(problem), 90)
+        predicted = cost.predictor("", gemm).fastest_first(gemm, GemmProblem.parse(problem), H200)
         return {p.stage.name for p in predicted}
 
     assert told("8x8192x8192,dtype=bf16,out=bf16") == {"few_vectors"}

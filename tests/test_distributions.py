@@ -103,7 +103,7 @@ def test_what_hypothesis_keeps_while_problems_are_drawn_is_in_the_cache(
     kept: list[Path] = []
 
     class Noting(Stage[Any]):
-        def supports(self, problem: Problem, architecture: int) -> str | None:
+        def supports(self, problem: Problem) -> str | None:
             kept.append(configuration.storage_directory("constants").path)
             return None
 

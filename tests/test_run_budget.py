@@ -18,6 +18,7 @@ from workbench.catalogue import registry
 from workbench.cli import sessions
 from workbench.devices import open_device
 from workbench.measure import timing
+from workbench.model.machine import H200
 from workbench.model.results import Run, StageResult, Verdict, Verification
 from workbench.records import store
 from workbench.run import budget, rounds
@@ -106,9 +107,9 @@ def test_a_headline_stage_is_verified_for_its_times_before_other_stages_are_trie
 @pytest.mark.parametrize("name", registry.operations())
 def test_each_operation_has_a_headline_with_the_most_work_that_some_stage_takes(name: str) -> None:
     operation = registry.operations()[name]
-    stage, problem = rounds.headline(operation, "NVIDIA H200", 90) or pytest.fail(f"{name} has none")
-    assert stage.supports(problem, 90) is None
-    able = [p for p in operation.suite if any(s.supports(p, 90) is None for s in operation.stages)]
+    stage, problem = rounds.headline(operation, "NVIDIA H200", H200) or pytest.fail(f"{name} has none")
+    assert stage.supports(problem) is None
+    able = [p for p in operation.suite if any(s.on(H200).supports(p) is None for s in operation.stages)]
     work = "bytes" if operation.metric == "GB/s" else "flops"
     assert getattr(problem.cost, work) == max(getattr(p.cost, work) for p in able)
 
@@ -326,7 +327,7 @@ def test_on_a_gpu_the_headline_problem_is_timed_early_and_the_suite_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sessions, "open_device", lambda name: NumpyDevice("cuda"))
-    stage, problem = rounds.headline(ADD, "NVIDIA H200", 90) or pytest.fail("vector_add has none")
+    stage, problem = rounds.headline(ADD, "NVIDIA H200", H200) or pytest.fail("vector_add has none")
     early = f"{stage.name} {problem.label}"
     monkeypatch.setenv("STOP", "5")
     assert run("--budget", "1h", "--seed", "7").exit_code == 130

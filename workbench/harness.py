@@ -135,9 +135,8 @@ def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> lis
 
 def _drawing(stage: Stage[Any], device: Device, examples: int, seed: int) -> Problems:
     stage = stage.on(machine_for(stage, device))
-    operation, architectures = registry.operation_of(stage), (stage.home.architecture,)
     compiled = partial(device.compile, stage)
-    return Problems(operation, stage, device.name, architectures, examples, seed, compiled)
+    return Problems(registry.operation_of(stage), [stage], device.name, examples, seed, compiled)
 
 
 def _trials(drawing: Problems, problem: Problem | None, problems: Sequence[Problem] | None) -> Iterator[Trial]:
@@ -494,9 +493,8 @@ def agree(
     Problems have the emulator's sizes. Raises CompilerUnavailable.
     """
     result = Agreement(stage.operation, stage.name, [first.name, second.name], seed)
-    drawing = Problems(
-        registry.operation_of(stage), stage, "emulator", (first.architecture, second.architecture), examples, seed
-    )
+    stages = [stage.on(device.machine) for device in (first, second)]
+    drawing = Problems(registry.operation_of(stage), stages, "emulator", examples, seed)
     for trial in drawing.trials():
         for tier in trial.problem.tiers:
             result.disagreement = _disagreement(stage, first, second, trial.problem.with_tier(tier))

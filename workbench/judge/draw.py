@@ -118,8 +118,8 @@ class Turns:
 
 
 class Problems:
-    """So many problems of a stage on a device with this name, drawn from a seed. The stage has to take each of them on
-    all of these architectures. `compiled` gives the code for a problem; its constants say which extents are tried, too.
+    """So many problems of a stage on a device with this name, drawn from a seed. `stages` are the stage on each machine
+    that has to take them all. `compiled` gives the code for a problem; its constants say which extents are tried, too.
 
     `unsupported` counts the reasons of the stage against problems.
     """
@@ -127,21 +127,20 @@ class Problems:
     def __init__(
         self,
         operation: Operation[Any],
-        stage: Stage[Any],
+        stages: Sequence[Stage[Any]],
         device: str,
-        architectures: Sequence[int],
         examples: int,
         seed: int,
         compiled: Callable[[Problem], Compiled] | None = None,
     ) -> None:
-        self._operation, self._stage, self._architectures = operation, stage, architectures
+        self._operation, self._stages, self._stage = operation, stages, stages[0]
         self._size = size_of(operation, device)
         self._examples, self._seed, self._compiled = examples, seed, compiled
         self.unsupported: Counter[str] = Counter()
 
     def supported(self, problem: Problem) -> bool:
         """Whether the stage takes the problem; why not is counted."""
-        reasons = (self._stage.supports(problem, architecture) for architecture in self._architectures)
+        reasons = (stage.supports(problem) for stage in self._stages)
         reason = next((reason for reason in reasons if reason is not None), None)
         if reason:
             self.unsupported[reason] += 1

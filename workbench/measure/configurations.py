@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import harness
-from ..devices import Device, Fault
+from ..devices import Device, Fault, machine_for
 from ..judge import soundness
 from ..judge.case import Case
 from ..model.arrays import Arrays
@@ -71,7 +71,7 @@ def small_problems(stage: Stage[Any], device: Device, problem: Problem, seed: in
     drawn = harness.drawn(stage, device, examples=4 * SMALL_PROBLEMS, seed=seed)
     tier = Tier.EXACT if Tier.EXACT in problem.tiers else problem.tiers[0]
     alike = (dataclasses.replace(p, **words, tier=tier) for p in drawn)
-    supported = (p for p in alike if stage.supports(p, device.architecture) is None)
+    supported = (p for p in alike if stage.supports(p) is None)
     return list(dict.fromkeys(supported))[:SMALL_PROBLEMS]
 
 
@@ -92,6 +92,7 @@ class Judge:
     """The declared parameters on the device: everything is timed interleaved with them."""
 
     def __post_init__(self) -> None:
+        self.stage = self.stage.on(machine_for(self.stage, self.device))  # one that another process found by name
         info = self.device.info()
         self.timed = self.device.times
         self.l2_bytes, self.roofline_us = info.l2_bytes, plausibility.roofline_bound(self.problem, info)[0]
@@ -109,7 +110,7 @@ class Judge:
     def try_(self, configuration: dict[str, int]) -> Trial:
         """Compile a configuration unless that is done, and judge it."""
         return self.judge(
-            configuration, compile_ahead(self.stage, configuration, self.problem, self.device.architecture)
+            configuration, compile_ahead(self.stage, configuration, self.problem, self.stage.home.architecture)
         )
 
     def judge(self, configuration: dict[str, int], complaint: str) -> Trial:
@@ -149,7 +150,7 @@ class Judge:
 
     def _unfit(self, stage: Stage[Any]) -> str:
         """Why the compiled kernels cannot be launched, or would be slow whatever is timed."""
-        for used in occupancy.resources(stage, self.problem, self.device.architecture):
+        for used in occupancy.resources(stage, self.problem):
             if not used.blocks_per_sm:
                 return f"does not fit: {used.limiter}"
             if used.spill_bytes:
@@ -158,7 +159,7 @@ class Judge:
 
     def _wrong(self, stage: Stage[Any]) -> str:
         for number, case in enumerate(self.cases):
-            if stage.supports(case.problem, self.device.architecture) is None:
+            if stage.supports(case.problem) is None:
                 failure, _ = harness.run_case(stage, self.device, case, twice=number == 0)
                 if failure:
                     return f"{failure.verdict} on {case.problem}: {failure.message}"

@@ -41,7 +41,7 @@ class Here:
     def begin(self, configuration: dict[str, int]) -> Future[str]:
         """Let the pool compile it."""
         return self.pool.submit(
-            compile_ahead, self.judge.stage, configuration, self.judge.problem, self.judge.device.architecture
+            compile_ahead, self.judge.stage, configuration, self.judge.problem, self.judge.stage.home.architecture
         )
 
     def end(self, configuration: dict[str, int], future: Future[str]) -> Trial:
@@ -118,7 +118,7 @@ class There:
     def begin(self, configuration: dict[str, int]) -> Future[Trial]:
         assert self.what is not None
         stage, _, problem, _ = self.what
-        compiling = partial(compile_ahead, stage, configuration, problem, self.device.architecture)
+        compiling = partial(compile_ahead, stage, configuration, problem, stage.home.architecture)
         return self._share().submit_prepared(compiling, _judged, self.what, configuration)
 
     def end(self, configuration: dict[str, int], future: Future[Trial]) -> Trial:

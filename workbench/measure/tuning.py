@@ -239,7 +239,7 @@ def searches(
     suites = {s.operation: given.get(s.operation) or registry.operation_of(s).suite for s in tunable}
     if tunable and not any(suites.values()):
         raise TuningError(f"there is nothing to tune: {NO_SUITE}")
-    for stage in (s.on(device.machine) for s in tunable):
+    for stage in (s.on(machine_for(s, device)) for s in tunable):
         for problem in suites[stage.operation]:
             if stage.supports(problem) is None:
                 variant = tuple(stage.defines(problem).items())
@@ -273,11 +273,11 @@ def tune(
     TuningError where there is nothing to search, CompilerUnavailable, TableError.
     """
     device = place.device
-    stage = stage.on(device.machine)
+    stage = stage.on(machine_for(stage, device))
     started, timed = clock(), device.times
     deadline = started + seconds * (SEARCH_SHARE if timed else 1.0)
     watch = integrity.Watch()
-    configurations, excluded = allowed(stage, problem, machine_for(stage, device).architecture)
+    configurations, excluded = allowed(stage, problem)
     proposals = Proposals(stage.space, configurations, seed, timed)
     key = Key.of(device.info().name, stage, problem)
     result = Tuning(stage.spec, str(problem), key.problem_class, timed, len(configurations), dict(excluded))
@@ -351,15 +351,13 @@ PROPOSALS = 5
 """Tries to have optuna propose a configuration that is new and allowed, before one is drawn."""
 
 
-def allowed(
-    stage: Stage[Any], problem: Problem, architecture: int | None = None
-) -> tuple[list[dict[str, int]], Counter[str]]:
-    """The configurations of a stage with which it can solve a problem, the declared one first, and how many others
-    there are by reason."""
+def allowed(stage: Stage[Any], problem: Problem) -> tuple[list[dict[str, int]], Counter[str]]:
+    """The configurations of a stage with which it can solve a problem on its machine, the declared one first, and how
+    many others there are by reason."""
     declared = {name: stage.parameters[name] for name in stage.space}
     found, excluded = [], Counter[str]()
     for configuration in stage.configurations():
-        if reason := stage.with_parameters(configuration).supports(problem, architecture):
+        if reason := stage.with_parameters(configuration).supports(problem):
             excluded[reason] += 1
         else:
             found.append(configuration)

@@ -107,15 +107,12 @@ class Stage(Generic[P]):
         """Within, the functions of the stage are told its machine."""
         return planning_for(self.home)
 
-    def supports(self, problem: P, architecture: int | None = None) -> str | None:
-        """Why the stage cannot take `problem` on its machine, or None where it can; a device of another compute
-        capability is named by its `architecture`.
+    def supports(self, problem: P) -> str | None:
+        """Why the stage cannot take `problem` on its machine, or None where it can. Another machine is asked by `on`.
 
         Raises BadOperation for what its functions raise.
         """
-        if architecture is None:
-            architecture = self.home.architecture
-        if misfit := self.misfit(architecture):
+        if misfit := self.misfit(self.home.architecture):
             return misfit
         try:
             with self._planned():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tabulate import tabulate
 
 from ..catalogue import registry
 from ..model.calls import Function
+from ..model.machine import machine
 from ..model.operation import Operation
 from ..model.problem import Problem
 from ..model.stage import Stage
@@ -76,7 +77,7 @@ class Choice:
         self, operation: Operation[Any], problem: Problem, architecture: int, alignment: int, device: str
     ) -> None:
         self.operation, self.problem, self.device = operation, problem, device
-        self.architecture, self.alignment = architecture, alignment
+        self.machine, self.alignment = replace(machine(), architecture=architecture), alignment
         self.beyond: dict[str, str] = {}
         """What could not be launched, and why."""
         self.predictor = cost.predictor(device, operation)
@@ -85,7 +86,7 @@ class Choice:
         """Why a stage cannot solve the problem, or None."""
         if all(stage.name != known.name for known in self.operation.stages):
             return "it is not among the stages that may"
-        if reason := stage.supports(self.problem, self.architecture):
+        if reason := stage.on(self.machine).supports(self.problem):
             return reason
         if self.alignment % stage.alignment:
             return f"arrays start at a multiple of {self.alignment} bytes, and have to at one of {stage.alignment}"
@@ -104,7 +105,7 @@ class Choice:
         preferred = self._able(by_name[name] for name in names if name in by_name)
         first = next(preferred, None)
         told = self.predictor.of(operation, first, problem) if first else None
-        predicted = self.predictor.fastest_first(operation, problem, self.architecture)
+        predicted = self.predictor.fastest_first(operation, problem, self.machine)
         fastest = list(itertools.islice(predicted, 1))
         if first and (told is None or told.prediction.us <= ALIKE * fastest[0].prediction.us):
             yield first, PREFERRED
@@ -151,7 +152,7 @@ def explained(
     choice = Choice(operation, problem, architecture, alignment, device)
     stage, why = choice.made()
     candidates = []
-    predicted = {p.stage.name: p.prediction for p in choice.predictor.fastest_first(operation, problem, architecture)}
+    predicted = {p.stage.name: p.prediction for p in choice.predictor.fastest_first(operation, problem, choice.machine)}
     for other in operation.stages:
         prediction = predicted.get(other.name)
         figures = (prediction.us, prediction.bound) if prediction else (None, "")

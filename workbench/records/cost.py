@@ -12,7 +12,7 @@ from typing import Any
 
 from ..model import errors
 from ..model.cost_model import Constants, Prediction, Work, fit, least_us, predict
-from ..model.machine import machine
+from ..model.machine import Machine, machine
 from ..model.operation import Operation
 from ..model.problem import Problem, ProblemError
 from ..model.stage import Stage
@@ -131,15 +131,15 @@ class Predictor:
         made = predict(work, constants, machine().multiprocessors)
         return Predicted(stage, made) if constants.covers(made.us) else None
 
-    def fastest_first(self, operation: Operation[Any], problem: Problem, architecture: int) -> Iterator[Predicted]:
-        """The stages that take a problem and whose time can be told.
+    def fastest_first(self, operation: Operation[Any], problem: Problem, on: Machine) -> Iterator[Predicted]:
+        """The stages that take a problem on a machine, and whose time can be told.
 
         A stage is predicted once no other one is sure to be faster. To look for its tiles takes longer than all else.
         """
         queue: list[tuple[float, int, Predicted | None]] = [
             (self._least(stage, problem), place, None)
             for place, stage in enumerate(operation.stages)
-            if stage.name in self._of_stage and stage.supports(problem, architecture) is None
+            if stage.name in self._of_stage and stage.on(on).supports(problem) is None
         ]
         heapq.heapify(queue)
         while queue:

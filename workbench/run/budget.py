@@ -68,10 +68,9 @@ class Budget:
     def _found(self) -> dict[str, Problem]:
         """The headline problem of each operation, by the stage that is timed on it."""
         device, chosen = self._session.device, {stage.spec for stage in self._stages}
-        name = device.info().name
         operations = dict.fromkeys(stage.operation for stage in self._stages)
         with planning_for(device.machine):
-            found = [headline(registry.operations()[o], name, device.architecture) for o in operations]
+            found = [headline(registry.operations()[o], device.info().name, device.machine) for o in operations]
         return {stage.spec: problem for stage, problem in filter(None, found) if stage.spec in chosen}
 
     @property

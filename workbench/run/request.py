@@ -68,10 +68,10 @@ def by_work(operation: Operation[Any]) -> list[Problem]:
     return sorted(operation.suite, key=work, reverse=True)
 
 
-def takes(stage: Stage[Any], problem: Problem, architecture: int, unsaid: bool = False) -> bool:
-    """Whether a stage takes a problem; `unsaid` for one that cannot say it."""
+def takes(stage: Stage[Any], problem: Problem, unsaid: bool = False) -> bool:
+    """Whether a stage takes a problem on its machine; `unsaid` for one that cannot say it."""
     try:
-        return stage.supports(problem, architecture) is None
+        return stage.supports(problem) is None
     except BadStage:
         return unsaid
 
@@ -109,8 +109,8 @@ class Request:
         operation = registry.operation_of(stage)
         if self.whole_suite or operation.name in self.problems:
             return self.suite(operation)
-        architecture = self.device.architecture
-        return tuple([problem for problem in by_work(operation) if takes(stage, problem, architecture)][:1])
+        there = stage.on(self.device.machine)
+        return tuple([problem for problem in by_work(operation) if takes(there, problem)][:1])
 
     def suite(self, operation: Operation[Any]) -> tuple[Problem, ...]:
         """The problems that were asked for, or those of the operation."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..model.machine import Machine
 from ..model.operation import Operation
 from ..model.problem import Problem
 from ..model.results import StageResult
@@ -129,16 +130,17 @@ def _bytes(stage: Stage[Any]) -> int:
     return 1
 
 
-def headline(operation: Operation[Any], device: str, architecture: int) -> tuple[Stage[Any], Problem] | None:
-    """The problem of the suite with the most work, and the stage that should solve it fastest on this device.
+def headline(operation: Operation[Any], device: str, on: Machine) -> tuple[Stage[Any], Problem] | None:
+    """The problem of the suite with the most work, and the stage that should solve it fastest on this device, which
+    is such a machine.
 
     None where the operation has no suite, or no stage takes the problem.
     """
     for problem in by_work(operation):
-        able = {stage.name: stage for stage in operation.stages if takes(stage, problem, architecture)}
+        able = {stage.name: stage for stage in operation.stages if takes(stage.on(on), problem)}
         if able:
             named = operation.fastest(problem) if callable(operation.fastest) else operation.fastest
-            predicted = cost.predictor(device, operation).fastest_first(operation, problem, architecture)
+            predicted = cost.predictor(device, operation).fastest_first(operation, problem, on)
             names = (*named, *(p.stage.name for p in predicted), *reversed(able))
             return next(able[name] for name in names if name in able), problem
     return None

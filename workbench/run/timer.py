@@ -97,7 +97,7 @@ class Timer:
                 result.untimed.pop(problem.label, None)
                 continue
             result.untimed[problem.label] = outcome
-            if takes(stage, problem, self._request.device.architecture, unsaid=True):
+            if takes(stage.on(self._request.device.machine), problem, unsaid=True):
                 self.trouble.setdefault(stage.spec, f"{problem.label}: {outcome}")
 
     def peers(self, operation: str, listener: Listener) -> None:

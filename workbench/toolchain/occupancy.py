@@ -120,12 +120,10 @@ def resources(stage: Stage[Any], problem: Problem, architecture: int | None = No
     return found
 
 
-def suite_resources(
-    stage: Stage[Any], problems: tuple[Problem, ...], architecture: int | None = None
-) -> list[Resources]:
+def suite_resources(stage: Stage[Any], problems: tuple[Problem, ...]) -> list[Resources]:
     """`resources` of every variant that the supported ones of `problems` need, each variant once."""
     found: list[Resources] = []
     for problem in problems:
-        if stage.supports(problem, architecture) is None:
-            found += [r for r in resources(stage, problem, architecture) if r not in found]
+        if stage.supports(problem) is None:
+            found += [r for r in resources(stage, problem) if r not in found]
     return found
