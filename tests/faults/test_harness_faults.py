@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_driver import FakeLibrary
 from harness_planting import HEAD, HarnessFault, Verified
 from planting import Change
 from synthetic_clock import COLD_US, WARM_US, timed_by_clock
@@ -23,7 +25,8 @@ from wrong_times import TIMES
 
 from workbench import harness
 from workbench.catalogue import registry
-from workbench.devices import Device, open_device
+from workbench.devices import Device, Fault, open_device
+from workbench.devices import cuda as cuda_device
 from workbench.judge import case
 from workbench.kernels.matvec import MatvecProblem
 from workbench.measure import timing
@@ -170,27 +173,60 @@ def test_an_honest_stage_is_timed_with_its_l2_flushed() -> None:
     assert all(us < 1.25 * WARM_US for us in measured.timing.sustained_us)
 
 
+class FakeL2:
+    """The L2 that CuPy and the driver reach: a fill evicts all lines but those that persist. A launch takes a tenth of
+    the time where it finds its data."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.order: list[str] = []
+        self.lines: dict[str, bool] = {}
+        self.set_aside, self.ms = 30 << 20, 0.0
+        event = SimpleNamespace(record=lambda: self.order.append("event"), synchronize=lambda: None)
+        cuda = SimpleNamespace(Event=lambda: event, get_elapsed_time=lambda start, stop: self.ms)
+        memory = SimpleNamespace(empty=self.memory, uint8=np.uint8, cuda=cuda)
+        monkeypatch.setitem(sys.modules, "cupy", memory)
+        driver = FakeLibrary(cuCtxSetLimit=self.limit, cuCtxResetPersistingL2Cache=self.reset)
+        monkeypatch.setattr(cuda_device, "_library", lambda: driver)
+
+    def memory(self, size: int, dtype: Any) -> Any:
+        def fill(value: int) -> None:
+            self.order.append(f"flush {size}")
+            self.lines = {name: True for name, persists in self.lines.items() if persists}
+
+        return SimpleNamespace(fill=fill)
+
+    def limit(self, which: int, size: Any) -> None:
+        self.set_aside = size.value if which == cuda_device.PERSISTING_L2 else self.set_aside
+
+    def reset(self) -> None:
+        self.lines = dict.fromkeys(self.lines, False)
+
+    def launch(self) -> None:
+        self.order.append("launch")
+        self.ms = 0.1 if "inputs" in self.lines else 1.0
+        self.lines["inputs"] = True
+
+
 def test_45_the_l2_is_flushed_before_each_launch_and_outside_of_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
+    l2 = FakeL2(monkeypatch)
+    timing.Stopwatch(60 << 20).cold(l2.launch)
+    assert l2.order == [f"flush {120 << 20}", "event", "launch", "event"]
 
-    class Event:
-        def record(self) -> None:
-            order.append("event")
 
-        def synchronize(self) -> None:
-            pass
+def test_lines_that_persist_in_the_l2_are_evicted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    l2 = FakeL2(monkeypatch)
+    watch = timing.Stopwatch(60 << 20)
+    assert [watch.cold(l2.launch) for _ in range(3)] == [1000.0] * 3 and l2.set_aside == 0
 
-    class Buffer:
-        def __init__(self, size: int, dtype: Any) -> None:
-            self.size = size
 
-        def fill(self, value: int) -> None:
-            order.append(f"flush {self.size}")
-
-    cuda = SimpleNamespace(Event=Event, get_elapsed_time=lambda start, stop: 1.0)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(empty=Buffer, uint8=np.uint8, cuda=cuda))
-    timing.Stopwatch(60 << 20).cold(lambda: order.append("launch"))
-    assert order == [f"flush {120 << 20}", "event", "launch", "event"]
+@pytest.mark.parametrize(("status", "harm"), [(801, False), (700, True)])
+def test_only_a_device_without_persisting_lines_may_refuse_to_reset_them(
+    status: int, harm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = FakeLibrary(cuCtxResetPersistingL2Cache=lambda: status)
+    monkeypatch.setattr(cuda_device, "_library", lambda: library)
+    with pytest.raises(Fault, match="700") if harm else nullcontext():
+        cuda_device.let_nothing_persist()
 
 
 def test_the_conditions_of_a_measurement_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -467,6 +467,22 @@ def _library() -> Any:
     return library
 
 
+PERSISTING_L2, NOT_SUPPORTED = 6, (215, 801)
+"""CU_LIMIT_PERSISTING_L2_CACHE_SIZE; and what a device without such a limit says (before 8.0, or with MIG)."""
+
+
+def let_nothing_persist() -> None:
+    """Make lines that persist in the L2 ordinary ones, which a flush evicts, and set no part of the L2 aside for more.
+
+    A stage cannot give a stream or a launch a window of such lines, but its kernel can load with `L2::evict_last`, and
+    whoever shares the process can do both (llm.c's issue 851). The device has to be idle. Raises Fault.
+    """
+    library = _library()
+    for status in (library.cuCtxSetLimit(PERSISTING_L2, ctypes.c_size_t(0)), library.cuCtxResetPersistingL2Cache()):
+        if status and status not in NOT_SUPPORTED:
+            raise Fault(Verdict.LAUNCH_ERROR, f"lines that persist in the L2 cannot be reset: CUDA error {status}")
+
+
 class CudaDriver:
     """`ready.Driver` of the device that is current when it is made, whose context exists then. `verdicts` are what the
     errors of a running kernel are called."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..devices import Device, Fault, IsolatedDevice, lending
-from ..devices.cuda import CudaPlan, forget
+from ..devices.cuda import CudaPlan, forget, let_nothing_persist
 from ..harness import tampering
 from ..model.launch import ceil_div
 from ..model.origin import BadOperation
@@ -74,7 +74,8 @@ class Stopwatch:
         self._start, self._stop = cupy.cuda.Event(), cupy.cuda.Event()
 
     def cold(self, work: Enqueue) -> float:
-        """Microseconds of one launch that finds none of its data in the L2."""
+        """Microseconds of one launch that finds none of its data in the L2. Raises Fault."""
+        let_nothing_persist()
         self._flush.fill(1)
         return self._time(work, 1)
 
