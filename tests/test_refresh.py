@@ -8,6 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from synthetic import timed_run
+
+from workbench.records import store
 
 SCRIPT = Path(__file__).parent.parent / "tools/refresh.py"
 
@@ -75,3 +78,15 @@ def test_a_picture_of_another_matplotlib_is_not_compared(
     for alike, found in ((True, ["a.md", "a.png"]), (False, ["a.md"])):
         monkeypatch.setattr(refresh, "_draws_alike", lambda alike=alike: alike)
         assert [trouble.split()[0] for trouble in refresh.stale(page, tmp_path)] == found
+
+
+def test_charts_are_taken_as_they_are_where_they_are_not_drawn(
+    refresh: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.Folder(tmp_path / "reports/nvidia-h200").save(timed_run("vector_add"))
+    chart = tmp_path / "reports/nvidia-h200/vector_add-ladder.png"
+    chart.write_bytes(b"as it is")
+    monkeypatch.setattr(refresh, "CHARTS", [False])
+    made = refresh.reports(tmp_path)
+    assert made["reports/nvidia-h200/vector_add-ladder.png"] == b"as it is"
+    assert made["reports/nvidia-h200/vector_add-spread.png"] == b"" and made["reports/nvidia-h200/vector_add.md"]
