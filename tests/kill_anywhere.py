@@ -207,6 +207,7 @@ def main() -> int:
     chosen = parser.parse_args()
     rng, harmful, early = random.Random(chosen.seed), 0, 0
     random.seed(chosen.seed)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has those in the background ignore it
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for number in range(chosen.kills):

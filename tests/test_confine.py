@@ -69,7 +69,7 @@ def test_landlock_holds_without_the_filter_for_what_it_knows(told: Any) -> None:
 
 
 def test_the_environment_of_a_verdict_says_which_protections_held() -> None:
-    held = host.protections()
+    held = host.protections(host.Host("", {}, {}))
     assert held and set(held) <= {f"Landlock {confine.landlock_version()}", confine.FILTER, confine.NAMESPACES}
 
 

@@ -68,7 +68,7 @@ def describe() -> Environment:
         packages={name: version for name in PACKAGES if (version := package_version(name))},
         code_sha256=code_digest(),
         cuda=_cuda(),
-        protections=list(host.protections()),
+        protections=list(host.protections(registry.loaded().host)),
     )
 
 

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from ..model.launch import Plan
@@ -249,14 +249,10 @@ def _held(told: Any) -> tuple[str, ...]:
     return tuple(map(str, told)) if type(told) is list else ()
 
 
-@cache
-def protections() -> tuple[str, ...]:
-    """Which protections a process of stages has here: names of `confine`."""
-    host = Host("", {}, {})
+def protections(host: Host) -> tuple[str, ...]:
+    """Which protections its process has here: names of `confine`."""
     with contextlib.suppress(BadStage, OSError):
         host.describe()
-    host.close()
-    _hosts.remove(host)
     return host.held
 
 
