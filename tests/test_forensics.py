@@ -13,7 +13,7 @@ from fake_device import FakeDevice
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.judge import forensics
-from workbench.judge.forensics import order, precision
+from workbench.judge.forensics import numbers, places
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.rms_norm import RmsNormProblem
@@ -372,13 +372,13 @@ def evidence(got: Any, right: Any, bound: float, name: str = "O") -> forensics.E
 def test_answers_that_are_numbers_of_a_narrow_type_by_themselves_tell_of_no_accumulator():
     whole = np.arange(64.0, 128.0).reshape(8, 8)
     real = whole + np.pi / 100
-    assert precision._kept_in(evidence(whole, real, 1e-6)) is BF16
-    assert precision._kept_in(evidence(whole[::-1], whole, 1e-6)) is None
+    assert numbers._kept_in(evidence(whole, real, 1e-6)) is BF16
+    assert numbers._kept_in(evidence(whole[::-1], whole, 1e-6)) is None
 
 
 def test_heads_in_each_others_place_are_named():
     right = np.random.default_rng(0).standard_normal((2, 4, 6, 8))
-    said = order.permuted(evidence(right[:, [0, 2, 1, 3]], right, 1e-6))
+    said = places.permuted(evidence(right[:, [0, 2, 1, 3]], right, 1e-6))
     assert said is not None
     assert "slices along axis 1 (of 4: heads, batches) are in each other's place: 1 holds what belongs into 2" in said
 

@@ -11,7 +11,7 @@ import pytest
 from emulation import ptx_of
 
 from workbench.emulator import CompileError, launch, load
-from workbench.emulator.fat_binary import DamagedData, images
+from workbench.emulator.source import DamagedData, images
 
 SOURCE = """extern "C" __global__ void scale(const float* x, float* y, int n) {
     int i = threadIdx.x;

@@ -26,10 +26,10 @@ from .operations import (
     operations,
     result_type,
     special_registers,
+    tensor_operation,
 )
 from .source_lines import outside_cuda
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
-from .tcgen05 import tensor_operation
 
 __all__ = ["ALLOCA", "ALLOCA_BYTES", "Layout", "UnsupportedInstruction", "decode", "observing"]
 

@@ -18,10 +18,14 @@ from .program import Entry, Signature
 from .table import CELL, Constant
 
 __all__ = [
+    "DEFAULT_STREAM",
     "Argument",
     "ArgumentError",
     "Dimensions",
+    "Edge",
+    "Event",
     "LaunchError",
+    "Order",
     "Shape",
     "StructBytes",
     "check_arguments",
@@ -401,8 +405,6 @@ def _uniform_specials(
 
 # ------------------------------------- the order of launches and copies: streams, events, the default stream, the host
 
-
-__all__ = ["DEFAULT_STREAM", "Edge", "Event", "Order"]
 
 DEFAULT_STREAM = 0
 """The legacy default stream: what is in it comes after all that was given before, and before all that follows."""

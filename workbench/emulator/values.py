@@ -20,10 +20,13 @@ __all__ = [
     "Output",
     "Strided",
     "Struct",
+    "SurfaceOf",
     "TensorMapOf",
+    "TextureOf",
     "element_type_of",
     "members",
     "numpy_array",
+    "texture_header",
 ]
 
 Array = npt.NDArray[Any]
@@ -151,8 +154,6 @@ def members(value: Mapping[str, Any] | Sequence[Any]) -> list[tuple[str, Any]]:
 
 # ``engine/texture.hpp`` lays it out.
 
-
-__all__ = ["SurfaceOf", "TextureOf", "texture_header"]
 
 _LAYOUT = "<4Q4I10B2x4f52x"
 _MAGIC = 0x7463656A626F7874

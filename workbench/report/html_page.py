@@ -117,7 +117,7 @@ def _drawn(page: Page) -> dict[str, str]:
     """Every chart and picture of a page as SVG, by the name that it has as a file; none without matplotlib."""
     try:
         from . import plots
-        from .svg import inline
+        from .plots import inline
     except ImportError:
         return {}  # the page says so
 

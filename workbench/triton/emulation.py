@@ -32,7 +32,18 @@ from .torch_cuda import cuda_emulated, has_cuda
 from .tuners import bench_inductors, restore
 from .unwritten import Unwritten
 
-__all__ = ["Emulation", "emulate"]
+__all__ = [
+    "CONFIGURATION",
+    "HEURISTICS",
+    "Emulation",
+    "Reference",
+    "bench_instead",
+    "differences",
+    "emulate",
+    "expected_of",
+    "inductor_for_triton",
+    "when_imported",
+]
 
 _LAUNCH_OPTIONS = ("strict", "suppress", "max_findings", "counters", "max_warp_instructions", "max_seconds")
 _LONGEST_SERIES = 200
@@ -348,8 +359,6 @@ def _require(name: str, given: Any, known: tuple[str, ...], other: str, number: 
 # kernels of ``torch.compile`` where PyTorch has no GPU: Inductor writes Triton for the CPU as it does for a GPU.
 
 
-__all__ = ["CONFIGURATION", "HEURISTICS", "bench_instead", "inductor_for_triton"]
-
 CONFIGURATION = "torch._inductor.config"
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 
@@ -378,9 +387,6 @@ def bench_instead(bench: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], f
 
 
 # ----------------------------------------------------------------------- what is done when another package is imported
-
-
-__all__ = ["when_imported"]
 
 
 @contextmanager
@@ -425,8 +431,6 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 # -------------------------------------------- what a launch left in its arrays against a reference, element by element
 
-
-__all__ = ["Reference", "differences", "expected_of"]
 
 Array = np.ndarray[Any, Any]
 Reference = Callable[..., Mapping[str, Any]]

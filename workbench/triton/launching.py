@@ -39,7 +39,7 @@ from ..emulator.memory import ELEMENT_TYPES
 from .arrays import Placed, Placement
 from .target import Target, registers_of_cubin
 
-__all__ = ["Compiled", "LaunchFault", "Launched", "Mismatch", "parameter_name", "run"]
+__all__ = ["Compiled", "LaunchFault", "Launched", "Mismatch", "decoded", "in_python", "parameter_name", "run"]
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _SWIZZLES = (0, 32, 64, 128)
@@ -321,8 +321,6 @@ def _descriptor(value: Any, layout: Mapping[str, Any] | None, name: str, memory:
 # findings as an author of Triton kernels reads them: at lines of the kernel, with remedies in Triton's words.
 
 
-__all__ = ["in_python"]
-
 _REMEDIES = {
     "__syncthreads()": "tl.debug_barrier()",
     "hand over with __threadfence() and an atomic flag on both sides": (
@@ -384,8 +382,6 @@ def _library() -> Path:
 
 # ---------------------------------------- decoded programs, kept beside what Triton keeps of a kernel, from run to run
 
-
-__all__ = ["decoded"]
 
 _MOST = 64
 _PROGRAMS: dict[str, Program] = {}

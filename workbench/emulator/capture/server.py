@@ -16,7 +16,6 @@ from ..architectures import DeviceLimits
 from ..compiler import CompileError, CompilerUnavailable
 from ..decode import UnsupportedInstruction
 from ..execution import Checks, Prepared, prepare, run
-from ..fat_binary import DamagedData, Image, holds_images, images
 from ..fault import KernelFault
 from ..findings import Finding, FindingKind
 from ..launch_checks import ArgumentError, LaunchError, shared_bytes_of
@@ -24,6 +23,7 @@ from ..mangled import kernel_name_of, matches
 from ..memory import FIRST_ADDRESS, Allocation
 from ..program import Entry, Program
 from ..ptx import PtxSyntaxError
+from ..source import DamagedData, Image, holds_images, images
 from ..standalone import MOST_FINDINGS
 from ..statistics import Statistics
 from .arena import ARENA_BYTES, Arena

@@ -14,9 +14,8 @@ from ..context import LaunchContext
 from ..findings import Finding
 from ..source_lines import source_line
 from .faults import CAUSES, kind_of, severity_of
-from .memory import MemoryHazards
+from .memory import MemoryHazards, TensorCores
 from .races import Races
-from .tensor import TensorCores
 from .waits import Waits
 
 __all__ = ["CAUSES", "explain", "kind_of", "severity_of"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .tokens import SourceError, Token, tokens_of
 
-__all__ = ["Include", "Macro", "Preprocessed", "directive", "preprocessed"]
+__all__ = ["Include", "Macro", "Preprocessed", "as_nvcc", "conditions", "constants", "directive", "preprocessed"]
 
 _PARTS = re.compile(r"#\s*(\w*)\s*(.*)", re.DOTALL)
 _CONTINUED = re.compile(r"\\\r?\n")
@@ -139,8 +139,6 @@ def _conditional(tokens: Sequence[Token], position: int, alternatives: dict[int,
 
 # ------------------ macros that decide which branch is compiled: those of nvcc, and those of headers that are left out
 
-
-__all__ = ["as_nvcc", "conditions", "constants"]
 
 _OF_NVCC = {"__NVCC__": "1", "__linux__": "1", "__unix__": "1", "__CUDACC_RTC__": ""}
 """Macros that nvcc has with another value than NVRTC, which is empty where it has none."""

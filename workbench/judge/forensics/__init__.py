@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ...model.arrays import Arrays
 from ...model.results import WrongCells
 from ..case import Case
-from . import memory, numbers, order, places, precision, scale, sums
+from . import numbers, places
 from .evidence import Evidence, Solve
-from .maps import cells, draw, wrong_cells
+from .places import cells, draw, wrong_cells
 
 __all__ = ["LOOKS", "Diagnosis", "Evidence", "Solve", "cells", "diagnose", "draw"]
 
@@ -29,26 +29,26 @@ class Diagnosis:
 
 
 LOOKS: tuple[Callable[[Evidence], str | None], ...] = (
-    memory.right_this_time,
-    memory.never_written,
+    places.right_this_time,
+    places.never_written,
     numbers.computed_nan,
     numbers.gaps_read,
     numbers.overflow,
-    memory.all_zeros,
-    memory.unstable,
-    memory.stale,
-    order.outputs_swapped,
-    order.transposed,
-    order.shifted,
+    places.all_zeros,
+    places.unstable,
+    places.stale,
+    places.outputs_swapped,
+    places.transposed,
+    places.shifted,
     places.tail,
-    order.permuted,
-    sums.half_warp,
-    sums.terms,
-    scale.base_two,
-    precision.narrow,
-    sums.known_fault,
-    precision.rounding,
-    scale.factor,
+    places.permuted,
+    numbers.half_warp,
+    numbers.terms,
+    numbers.base_two,
+    numbers.narrow,
+    numbers.known_fault,
+    numbers.rounding,
+    numbers.factor,
     places.region,
 )
 """What is looked for, in this order: the first that is found is the diagnosis."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -19,8 +19,16 @@ from ...model.launch import ceil_div
 from ...model.parts import LEAST_ELEMENTS, Part
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
 from ...model.strategies import st
-from ..shared import group_sizes, tensor_core_product
-from .controls import LOG2_E, Solver, Values, controls
+from ..shared import group_sizes, noticeable, tensor_core_product
+
+Values = np.ndarray[Any, Any]
+Solver = Callable[[Values, Values, Values, Values, float], tuple[Values, Values]]
+
+
+LOG2_E = 1.4426950408889634
+
+KEY_TILE = 8
+"""Keys to a multiple of which a broken kernel sees: those behind the last are 0, as they would be in shared memory."""
 
 
 class Layout(StrEnum):
@@ -87,6 +95,7 @@ class GroupedHeads(Problem):
     heads: int
     group: int
     dim: int
+    causal: bool
     scale: float
 
     tiers: ClassVar[tuple[Tier, ...]] = (Tier.COMPARATIVE,)
@@ -357,7 +366,10 @@ class AttentionProblem(GroupedHeads):
         return Invariant("a shift of all logits of a row", holds, shifted)
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
-        return super().negative_controls(inputs, expected) | controls(self, inputs, expected)
+        def solved(inputs: Arrays, solver: Solver, scale: float | None = None) -> Arrays:
+            return self.solved(inputs, solver, np.float64, scale)
+
+        return super().negative_controls(inputs, expected) | controls(self, self.keys, solved, inputs, expected)
 
     @property
     def cost(self) -> Cost:
@@ -458,3 +470,92 @@ def whole_chunks(p: GroupedHeads) -> str | None:
 def padded_dim(p: GroupedHeads) -> int:
     """The dim of a head in shared memory: whole panels of 64 elements."""
     return 64 * math.ceil(p.dim / 64)
+
+
+# --------------------------------------------------------------------------------------- answers of broken kernels
+
+
+def controls(
+    p: GroupedHeads, keys: int, solved: Callable[..., Arrays], inputs: Arrays, expected: Arrays
+) -> dict[str, Arrays]:
+    """What broken kernels answer to a problem that has so many keys, by what is wrong with them: what it is `solved` to
+    by a solver, with a scale of its own perhaps."""
+    finite = np.isfinite(expected["lse"])
+    base_2 = np.where(finite, expected["lse"] * LOG2_E, expected["lse"])
+    wrong = {
+        "scale applied twice": solved(inputs, reference.attention, p.factor**2),
+        "scale forgotten": solved(inputs, reference.attention, 1.0),
+        "lse in base 2": {**expected, "lse": base_2},
+        "sum not divided by": {**expected, "o": expected["o"] * _sums(solved, inputs)[..., None]},
+    }
+    if keys % KEY_TILE:
+        wrong["tail keys not masked"] = solved(inputs, _tail_seen)
+    if keys > 1:
+        wrong["not rescaled when the maximum grows"] = solved(inputs, _not_rescaled)
+        wrong["maximum of the other half of the keys"] = solved(inputs, _other_maximum)
+        wrong["last key not seen"] = solved(inputs, _without_last)
+    if p.causal and keys > 1:
+        wrong["mask off by one"] = solved(inputs, _off_by_one)
+        wrong["mask forgotten"] = solved(inputs, _unmasked)
+    if p.group > 1 and p.key_heads > 1:
+        other = {**inputs, "k": np.roll(inputs["k"], 1, axis=1), "v": np.roll(inputs["v"], 1, axis=1)}
+        wrong["keys of another head"] = solved(other, reference.attention)
+    return {name: answer for name, answer in wrong.items() if noticeable(answer, expected, {"o": 0.05, "lse": 1e-3})}
+
+
+def _sums(solved: Callable[..., Arrays], inputs: Arrays) -> Values:
+    """What rows are divided by: sums of exponentials relative to the maximum; 1 for rows that see nothing."""
+
+    def solver(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tuple[Values, Values]:
+        logits = _logits(q, k, mask, scale)
+        top = logits.max(axis=1)
+        with np.errstate(invalid="ignore"):
+            return np.zeros(q.shape), np.where(mask.any(axis=1), np.exp(reference.log_sum_exp(logits) - top), 1.0)
+
+    found = solved(inputs, solver)["lse"]
+    return np.where(np.isfinite(found), found, 1.0)  # of a sequence without keys nothing is asked
+
+
+def _logits(q: Values, k: Values, mask: Values, scale: float) -> Values:
+    return np.where(mask, q.astype(np.float64) @ k.astype(np.float64).T * scale, -np.inf)
+
+
+def _halves(q: Values, k: Values, v: Values, mask: Values, scale: float, swapped: bool) -> tuple[Values, Values]:
+    """Each half of the keys relative to its own maximum, or that of the other half; added up as if it were the same."""
+    logits, half = _logits(q, k, mask, scale), len(k) // 2
+    parts = [logits[:, :half], logits[:, half:]]
+    tops = [part.max(axis=1, keepdims=True, initial=-1e300) for part in parts]
+    with np.errstate(over="ignore", invalid="ignore"):
+        pairs = zip(parts, tops[:: -1 if swapped else 1], strict=True)
+        weights = np.concatenate([np.exp(np.minimum(part - top, 700)) for part, top in pairs], axis=1)
+        weights = np.where(np.isfinite(logits), weights, 0.0)
+        total = weights.sum(axis=1)
+        last = tops[1][:, 0]
+        lse = np.where(total > 0, np.log(np.where(total > 0, total, 1)) + np.where(last > -1e299, last, 0), -np.inf)
+    return weights @ v.astype(np.float64) / np.where(total > 0, total, 1)[:, None], lse
+
+
+def _not_rescaled(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tuple[Values, Values]:
+    return _halves(q, k, v, mask, scale, swapped=False)
+
+
+def _other_maximum(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tuple[Values, Values]:
+    return _halves(q, k, v, mask, scale, swapped=True)
+
+
+def _tail_seen(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tuple[Values, Values]:
+    more = ((0, -len(k) % KEY_TILE), (0, 0))
+    seen = np.pad(mask, ((0, 0), more[0]), constant_values=True)
+    return reference.attention(q, np.pad(k, more), np.pad(v, more), seen, scale)
+
+
+def _without_last(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tuple[Values, Values]:
+    return reference.attention(q, k, v, mask & (np.arange(len(k)) < len(k) - 1), scale)
+
+
+def _off_by_one(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tuple[Values, Values]:
+    return reference.attention(q, k, v, np.roll(mask, 1, axis=1) | (np.arange(len(k)) == 0), scale)
+
+
+def _unmasked(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tuple[Values, Values]:
+    return reference.attention(q, k, v, np.ones_like(mask), scale)

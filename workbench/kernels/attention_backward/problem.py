@@ -19,8 +19,7 @@ from ...model.parts import Axis, Part, parts_of_axes
 from ...model.problem import Cost, Invariant, Size, draw_values
 from ...model.strategies import st
 from ..attention import problem as forward
-from ..attention.controls import KEY_TILE, LOG2_E
-from ..attention.problem import CHUNK, SHIFT, AttentionProblem, Kind, Layout, least_weight
+from ..attention.problem import CHUNK, KEY_TILE, LOG2_E, SHIFT, AttentionProblem, Kind, Layout, least_weight
 from ..shared import tensor_core_product
 
 Values = np.ndarray[Any, Any]
