@@ -314,6 +314,7 @@ def test_workers_of_a_cluster_find_the_same_and_one_that_comes_late_takes_part(
     assert sorted(rejected, key=str) == [{"THREADS": 32, "UNROLL": 1, "GROUP": group} for group in (1, 8)]
 
 
+@pytest.mark.long
 def test_what_cannot_be_used_is_recorded_with_its_reason_and_never_timed(
     search: Callable[..., Tuning], gpu: Gpu, table: Table, compiled: Any, stage: Stage[Any]
 ) -> None:
@@ -373,6 +374,7 @@ def test_an_answer_with_the_bits_of_a_right_one_is_not_compared_again(
     assert compared.count(timing.solved(PROBLEM).problem) == 1  # the bits after the last round are the same
 
 
+@pytest.mark.long
 def test_what_the_constraint_rules_out_is_not_even_compiled(search: Callable[..., Tuning], stage: Stage[Any]) -> None:
     constrained = dataclasses.replace(
         stage, constraint=lambda p, size: "too many threads" if size["THREADS"] > 128 and size["UNROLL"] > 1 else None
@@ -433,6 +435,7 @@ def test_a_declared_configuration_that_is_wrong_ends_the_search(search: Callable
     assert not gpu.timed
 
 
+@pytest.mark.long
 def test_a_time_below_the_physical_floor_is_no_record(search: Callable[..., Tuning], gpu: Gpu) -> None:
     honest = gpu.microseconds
     gpu.microseconds = lambda p: 10.0 if p["GROUP"] == 32 else honest(p)  # type: ignore[method-assign]
