@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from refresh import script
 
-SCRIPT = Path(__file__).parent.parent / "tools/counters.py"
+counters = script("tools/counters.py")
 
 RAW = """==PROF== Connected to process 7
 ==PROF== Disconnected from process 7
@@ -20,18 +18,8 @@ RAW = """==PROF== Connected to process 7
 """
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("counters_page", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look for it there
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_raw_page_of_ncu_is_read(script: ModuleType) -> None:
-    assert script.ncu.parse(RAW) == [
+def test_the_raw_page_of_ncu_is_read() -> None:
+    assert counters.ncu.parse(RAW) == [
         {
             "kernel": "gemm_naive",
             "grid": "(16, 16, 1)",
@@ -43,21 +31,21 @@ def test_the_raw_page_of_ncu_is_read(script: ModuleType) -> None:
             "metrics": {"l1tex__t_requests_pipe_lsu_mem_global_op_ld": 1.0, "smsp__inst_executed": 20.0},
         },
     ]
-    assert script.ncu.parse("==ERROR== something else") == []
+    assert counters.ncu.parse("==ERROR== something else") == []
 
 
-def test_every_pattern_lies_in_memory_and_has_a_kernel(script: ModuleType) -> None:
-    source = script.PATTERNS.read_text()
-    for kernel, _, places in script.pattern_places():
+def test_every_pattern_lies_in_memory_and_has_a_kernel() -> None:
+    source = counters.PATTERNS.read_text()
+    for kernel, _, places in counters.pattern_places():
         stem, _, size = kernel.rpartition("_")
         assert f"PATTERN({kernel})" in source or f"({stem}, " in source
         width = 16 if stem.startswith("matrix") else int(size)
         assert len(places) == 32
-        assert all(place < 0 or (place % width == 0 and place + width <= script.PATTERN_BYTES) for place in places)
+        assert all(place < 0 or (place % width == 0 and place + width <= counters.PATTERN_BYTES) for place in places)
 
 
-def test_a_missing_permission_is_said(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script.ncu, "run", lambda command, seconds: (1, "==ERROR== ERR_NVGPUCTRPERM - no permission"))
-    kernels, trouble = script.collect("ncu", ["m.sum"], "^gemm", tmp_path / "memory.csv", tmp_path / "l.json", 1)
+def test_a_missing_permission_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters.ncu, "run", lambda command, seconds: (1, "==ERROR== ERR_NVGPUCTRPERM - no permission"))
+    kernels, trouble = counters.collect("ncu", ["m.sum"], "^gemm", tmp_path / "memory.csv", tmp_path / "l.json", 1)
     assert kernels == []
     assert "ERR_NVGPUCTRPERM" in trouble[0]

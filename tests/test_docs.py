@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import shutil
@@ -14,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from test_transcripts import _script
+from refresh import script
 
 from workbench import emulator, harness, kernels, reference
 from workbench.catalogue import registry
@@ -85,7 +84,7 @@ def test_an_operation_takes_one_module_one_reference_and_its_source(sources, mon
 
 
 def test_the_readme_is_short_and_has_figures_only_in_what_a_script_writes_from_reports():
-    page = _script()
+    page = script("tools/readme.py")
     readme = (DOCS.parent / "README.md").read_text()
     assert len(readme.split()) <= page.MOST_WORDS
     assert page.figures(readme) == []
@@ -113,16 +112,10 @@ def test_the_page_of_the_emulator_runs_and_prints_what_it_says(capsys, monkeypat
     assert "y[0:4] = " in result.output
 
 
-@pytest.fixture
-def mutants_page() -> Any:
-    """The script that makes the page of mutants."""
-    spec = importlib.util.spec_from_file_location("mutants", DOCS.parent / "tools/mutants.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
+mutants_page = script("tools/mutants.py")
 
 
-def test_reasons_written_down_after_a_run_are_on_the_page_of_mutants(mutants_page, tmp_path):
+def test_reasons_written_down_after_a_run_are_on_the_page_of_mutants(tmp_path):
     for folder in ("vector_add", "include"):
         shutil.copytree(origin.SOURCES / folder, tmp_path / folder)
     made = [replace(m, root=tmp_path) for m in mutate.mutants(registry.select(["vector_add:naive"]))]
@@ -143,7 +136,7 @@ def test_reasons_written_down_after_a_run_are_on_the_page_of_mutants(mutants_pag
 
 
 @pytest.mark.parametrize(("name", "killed"), [("mutation", 0.95), ("mutation-sample", 0.9)])
-def test_the_committed_mutants_are_killed_or_explained(mutants_page, name, killed):
+def test_the_committed_mutants_are_killed_or_explained(name, killed):
     found = compact.read(mutants_page.PAGE.with_name(f"{name}.json.gz"))
     assert found["compiled"] >= 150
     assert found["killed"] / found["compiled"] >= killed

@@ -1,16 +1,12 @@
 """PTX of other generators: right and clean, and faults are named; skipped where a generator is not installed."""
 
-import sys
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from workbench.emulator import launch, load
-
-sys.path.insert(0, str(Path(__file__).parent / "generator_kernels"))
 
 
 def launched(program, name, kernels, kernel, expected=None):

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
-from types import ModuleType
 
-import pytest
+from refresh import script
 
 from workbench.catalogue import registry
 from workbench.model.operation import Operation
 
-TOOLS = Path(__file__).parents[1] / "tools"
+ladder = script("tools/ladder.py")
 
 
-@pytest.fixture(scope="module")
-def ladder() -> ModuleType:
-    sys.path.insert(0, str(TOOLS))
-    import refresh
-
-    made: ModuleType = refresh.script("tools/ladder.py")
-    return made
-
-
-def test_every_stage_is_nearest_to_its_parent_but_for_three_that_are_explained(ladder: ModuleType) -> None:
+def test_every_stage_is_nearest_to_its_parent_but_for_three_that_are_explained() -> None:
     apart = {d.stage.spec for d in ladder.measured() if not d.ok}
     assert len(apart) <= 3
     assert apart == set(ladder.EXCEPTIONS)
@@ -32,7 +20,7 @@ def test_every_stage_is_nearest_to_its_parent_but_for_three_that_are_explained(l
     assert measured == {s.spec for s in registry.stages() if s.parent is not None}
 
 
-def test_a_parent_that_is_farther_than_another_stage_is_found(ladder: ModuleType) -> None:
+def test_a_parent_that_is_farther_than_another_stage_is_found() -> None:
     matvec: Operation = registry.operations()["matvec"]
     stages = [dataclasses.replace(s, parent="split_k") if s.name == "streamed" else s for s in matvec.stages]
     wrong = {d.stage.name: d for d in ladder.distances(dataclasses.replace(matvec, stages=stages)) if not d.ok}

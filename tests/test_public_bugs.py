@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from refresh import script
 
+from reports import REPORTED, Reported, read
 from workbench.cli.main import main
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests/public_bugs"))
-
-from reports import REPORTED, Reported, read  # noqa: E402
 
 
 def found(reported: Reported, *, fixed: bool, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -63,10 +60,7 @@ def test_a_head_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_kind_has_its_section() -> None:
-    spec = importlib.util.spec_from_file_location("public_bugs_page", ROOT / "tools/public_bugs.py")
-    assert spec and spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    made = script("tools/public_bugs.py")
     assert {reported.kind for reported in REPORTED} == set(made.KINDS)
     assert sum(reported.finding != "none" for reported in REPORTED) >= 40
     assert made.page().count("\n### ") >= len(REPORTED) + 17

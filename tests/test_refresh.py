@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import refresh
 from synthetic import timed_run
 
 from workbench.records import store
-
-SCRIPT = Path(__file__).parent.parent / "tools/refresh.py"
-
-
-@pytest.fixture(scope="module")
-def refresh() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("refresh", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def _made(root: Path) -> dict[str, bytes]:
@@ -30,7 +16,7 @@ def _made(root: Path) -> dict[str, bytes]:
 
 
 def test_what_is_stale_is_named_with_its_command_and_then_written(
-    refresh: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pages = [
         refresh.Generated("a", _made, ("charts/*.txt",)),
@@ -63,15 +49,13 @@ def test_what_is_stale_is_named_with_its_command_and_then_written(
     assert check("a") == (1, [f"a.md is not what it is made of; {again}"])
 
 
-def test_an_unknown_name_is_refused(refresh: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         refresh.main(["--check", "nonsense"])
     assert "there is no nonsense; there are api, benchmarks," in capsys.readouterr().err
 
 
-def test_a_picture_of_another_matplotlib_is_not_compared(
-    refresh: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_of_another_matplotlib_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = refresh.Generated("a", lambda root: {"a.png": b"today", "a.md": b"today"})
     (tmp_path / "a.png").write_text("of then")
     (tmp_path / "a.md").write_text("of then")
@@ -80,9 +64,7 @@ def test_a_picture_of_another_matplotlib_is_not_compared(
         assert [trouble.split()[0] for trouble in refresh.stale(page, tmp_path)] == found
 
 
-def test_charts_are_taken_as_they_are_where_they_are_not_drawn(
-    refresh: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_charts_are_taken_as_they_are_where_they_are_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.Folder(tmp_path / "reports/nvidia-h200").save(timed_run("vector_add"))
     chart = tmp_path / "reports/nvidia-h200/vector_add-ladder.png"
     chart.write_bytes(b"as it is")

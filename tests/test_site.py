@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 import refresh
 
 site = refresh.script("tools/site.py")

@@ -6,18 +6,16 @@ page, `test_triton_intake.py` the page on Triton, and `test_docs.py` the page on
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
-import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import click
 import pytest
 from command_line import invoke, one_message
 from fakes import NumpyDevice
+from refresh import script
 from test_project import _forgotten
 from test_tutorial import commands, settled
 
@@ -38,17 +36,8 @@ BENCHES = [page for page in PAGES if re.search(BENCH, page.read_text(), re.MULTI
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which the files of the README were written, and nothing else."""
     monkeypatch.chdir(tmp_path)
-    _script().write_project(README.read_text(), tmp_path)
+    script("tools/readme.py").write_project(README.read_text(), tmp_path)
     return tmp_path
-
-
-def _script() -> ModuleType:
-    if "readme_page" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("readme_page", ROOT / "tools/readme.py")
-        assert spec and spec.loader
-        sys.modules["readme_page"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["readme_page"])
-    return sys.modules["readme_page"]
 
 
 def _called(line: str) -> list[str]:

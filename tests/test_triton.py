@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 triton = pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
-
-sys.path.insert(0, str(Path(__file__).parent / "triton_kernels"))
 
 import chained_kernels as chained  # noqa: E402
 import faulty_kernels as faulty  # noqa: E402

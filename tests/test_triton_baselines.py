@@ -6,7 +6,6 @@ The PTX is executed that a GPU would be given; `tests/baselines_on_cpu.py` has m
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -19,7 +18,6 @@ from workbench.triton import emulate
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
-sys.path.insert(0, str(Path(__file__).parent / "triton_kernels"))
 
 from operation_kernels import launch
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -11,8 +9,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("triton")
-sys.path.insert(0, str(Path(__file__).parent / "triton_kernels"))
-sys.path.insert(0, str(Path(__file__).parent / "generator_kernels"))
 
 import blackwell
 import gluon_blackwell

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
-sys.path.insert(0, str(Path(__file__).parent / "triton_kernels"))
 
 from dependent import double, reverse
 

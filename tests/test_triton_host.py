@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 triton = pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
-KERNELS = Path(__file__).parent / "triton_kernels"
-sys.path.insert(0, str(KERNELS))
 
 import reported_kernels as reported  # noqa: E402
 import small_kernels as small  # noqa: E402

@@ -30,7 +30,6 @@ def test_what_to_install_is_said_where_triton_is_missing(monkeypatch):
 
 triton = pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
-sys.path.insert(0, str(KERNELS))
 
 import launches  # noqa: E402
 import product_kernels as product  # noqa: E402

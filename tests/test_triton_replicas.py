@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 triton = pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
-sys.path.insert(0, str(Path(__file__).parent / "triton_kernels"))
 
 import replica_kernels as replicas  # noqa: E402
 from product_kernels import product_in_halves  # noqa: E402

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import ml_dtypes  # noqa: F401  which gives NumPy float8
 import numpy as np
 import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
-sys.path.insert(0, str(Path(__file__).parent / "triton_kernels"))
 
 import scaled_kernels as kernels
 from triton.tools.tensor_descriptor import TensorDescriptor

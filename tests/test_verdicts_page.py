@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import verdict_texts
+import verdicts as made
 
 from workbench.judge import forensics
 from workbench.model.results import Verdict
 from workbench.report import meanings
-
-TOOLS = Path(__file__).parent.parent / "tools"
-sys.path[:0] = [str(TOOLS), str(TOOLS.parent / "tests" / "faults")]
-
-import verdict_texts  # noqa: E402
-import verdicts as made  # noqa: E402
 
 
 def test_every_verdict_has_its_meaning_and_a_message_or_says_why_it_has_none() -> None:

@@ -135,14 +135,6 @@ def begin_a_run_without_end(watching: Watching) -> int:
     return int((watching.root / "process").read_text())
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Ctrl-C interrupts, also where the tests run in the background of a shell that has it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_while_a_process_starts_comes_when_it_has_started() -> None:
     done = []
