@@ -22,7 +22,7 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 70_315),
+    "Python of workbench/": ((PACKAGE,), (".py",), 70_415),
     "Python of tests/": (("tests",), (".py",), 65_500),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 9_700),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 26_830),

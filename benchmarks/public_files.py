@@ -1,6 +1,7 @@
 """Public files of CUDA as they are: which of them the emulator loads, launches and finds clean, and why not the others.
 
     python benchmarks/public_files.py FOLDER [NAME ...]
+    python benchmarks/public_files.py --rest FOLDER    # those that have not ended a launch before
     python benchmarks/public_files.py --page    # of what has been tried, with what the list says of findings by now
 
 FOLDER has snapshots of the repositories in `public_files.txt`, each in a folder `owner+name`. Of each file the first
@@ -24,9 +25,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tabulate import tabulate
 
@@ -114,7 +116,6 @@ def try_out(one: Tried, path: Path) -> None:
             one.findings += [f"{f['code']}: {f['message']}" for f in found if f.get("severity") == "error"][:2]
             continue
         one.why = one.why or _first_line(failed)
-        one.loaded += document.get("exit_code") == 2 and "--arg" not in failed.split(":")[0]
 
 
 def load(one: Tried, path: Path) -> None:
@@ -123,8 +124,11 @@ def load(one: Tried, path: Path) -> None:
 
     for words in proposals(path)[0][:1]:
         one.tried, entry = 1, words[words.index("--entry") + 1]
-        program = emulator.load(path, entry=entry)
-        one.loaded = int(bool(list(program.entries)))
+        given = dict(part.split("=") for at, part in enumerate(words) if words[at - 1] == "--define")
+        try:
+            one.loaded = int(bool(list(emulator.load(path, entry=entry, defines=given).entries)))
+        except (emulator.CompileError, emulator.UnsupportedInstruction, emulator.PtxSyntaxError) as error:
+            one.why = _first_line(str(error))
 
 
 def _first_line(text: str) -> str:
@@ -138,7 +142,7 @@ def page(files: list[Tried]) -> str:
     read = Counter(one.read.partition(":")[0] for one in files if one.ended and not one.clean)
     rows = [
         (
-            f"[{one.path}](https://github.com/{one.repository}/blob/{one.commit}/{one.path})",
+            f"[{one.path}](https://github.com/{one.repository}/blob/{one.commit}/{quote(one.path)})",
             "yes" if one.loaded else "no",
             "clean" if one.clean else "finding" if one.ended else "no",
             (one.read or "; ".join(one.findings)[:160]) if one.ended else one.why or "takes too long",
@@ -163,14 +167,22 @@ def page(files: list[Tried]) -> str:
 
 
 def main() -> None:
-    folder, names = Path(sys.argv[1]).resolve(), sys.argv[2:]
+    rest = sys.argv[1] == "--rest"
+    folder, names = Path(sys.argv[1 + rest]).resolve(), sys.argv[2 + rest :]
+    before = recorded() if rest else []
+    ended = {(one.repository, one.commit, one.path): one for one in before if one.ended}
     files = []
     for one in listed():
+        if known := ended.get((one.repository, one.commit, one.path)):
+            files.append(known)
+            continue
         path = folder / one.repository.replace("/", "+") / one.path
         if names and not any(name in str(path) for name in names):
             continue
-        found = child("--one", path) or child("--load", path) or {}
-        for key, value in found.items():
+        tried = child("--one", path) or {}
+        if not tried.get("launched"):  # perhaps since nobody knows its arguments
+            tried |= {key: value for key, value in (child("--load", path) or {}).items() if value}
+        for key, value in tried.items():
             setattr(one, key, value)
         if not one.launched and not one.why:
             one.why = f"takes longer than {_PATIENCE} s"
@@ -193,11 +205,14 @@ def child(how: str, path: Path) -> dict[str, Any] | None:
 
 def again() -> None:
     """Writes the page of what has been tried."""
+    (REPORTS / "public-files.md").write_text(page(recorded()))
+
+
+def recorded() -> list[Tried]:
+    """What has been tried, and what the list says of it by now."""
     read = {(one.repository, one.path): one.read for one in listed()}
     tried = [Tried(**found) for found in json.loads((REPORTS / "public-files.json").read_text())]
-    for one in tried:
-        one.read = read.get((one.repository, one.path), "")
-    (REPORTS / "public-files.md").write_text(page(tried))
+    return [replace(one, read=read.get((one.repository, one.path), "")) for one in tried]
 
 
 def _one() -> None:

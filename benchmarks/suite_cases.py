@@ -346,7 +346,7 @@ SUITES = {
 NOTES = {
     "GPUVerify/loop_unwind": "Both: all threads store one value, which is strict, and the compiler removes it.",
     "GPUVerify/memcpy/fail_arrayofstruct": "The label: all threads store what has no value; the compiler removes it.",
-    "GPUVerify/pointertests/test12": "The label: all threads store one pointer and read it. C++ calls it a race.",
+    "GPUVerify/pointertests/test12": "The emulator: threads read a pointer while others store it; all store the same.",
     "GPUVerify's benchmarks/C++AMP/BitonicSort/transpose_kernel, MUTATION": (
         "The emulator: each thread reads back the element that it has stored, so the barrier orders nothing."
     ),

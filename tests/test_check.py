@@ -143,3 +143,68 @@ def test_what_the_host_allocates_fills_and_computes_is_proposed_and_the_launch_i
     result = invoke("emulate", file, entry, name, grid, blocks, block, threads, first, x, second, y)
     assert result.exit_code == 0 and "no hazard found" in result.output
     assert "missing_helper.h" in result.output
+
+
+AS_PEOPLE_HAVE_IT = """
+#include <torch/extension.h>
+#include "helpers.cuh"
+#ifdef WITH_CUDA
+#include "../other/only_with_cuda.cuh"
+#endif
+enum class Reduction { SUM, MAX };
+typedef __half real;
+template <typename T, Reduction HOW, int WIDTH = 4> __global__ void reduced(T* y, const real* x, int n) {
+    for (int i = 0; i < WIDTH; i++) y[threadIdx.x] = at::numeric_limits<T>::max() + T(helped(STEPS, only_with_cuda()));
+}
+template <int N, bool EVEN> __global__ void copied(float* y) { if (threadIdx.x < N) y[threadIdx.x] = EVEN; }
+#define LAUNCH(N) copied<N, N % 2 == 0> \\
+    <<<1, N>>>(y);
+template <int WARPS> void launch(float* y) {
+    const bool EVEN = WARPS > 2 ? true : false;
+    auto kernel = &copied<WARPS, EVEN>;
+    kernel<<<1, WARPS * 32>>>(y);
+}
+void host(float* y, real* x, int n, Reduction how) {
+    DISPATCH_REDUCTION(how, HOW, [&] { reduced<float, HOW><<<1, 64>>>(y, x, n); });
+    reduced<<<1, 64>>>(y, x, n);
+    LAUNCH(64)
+    launch<4>(y);
+}
+"""
+
+
+def test_macros_pointers_aliases_and_what_only_a_build_knows_are_resolved_and_all_loads(tmp_path: Path) -> None:
+    for name, text in {
+        "project/setup.py": "",
+        "project/csrc/kernels/extension.cu": AS_PEOPLE_HAVE_IT,
+        "project/csrc/shared/helpers.cuh": "__device__ int helped(int a, int b) { return a + b; }\n",
+        "project/csrc/other/only_with_cuda.cuh": "__device__ int only_with_cuda() { return 1; }\n",
+        "helpers.cuh": "#error of another project\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    file = tmp_path / "project/csrc/kernels/extension.cu"
+    lines = invoke("check", file).output.splitlines()
+    of = {tuple(words[words.index("--entry") + 1 :][:5:2]): words for words in commands(lines)}
+    assert set(of) == {
+        ("reduced<float, Reduction(0)>", "1", "64"),
+        ("copied<64, 1>", "1", "64"),
+        ("copied<4, 1>", "1", "128"),
+    }
+    first = of["reduced<float, Reduction(0)>", "1", "64"]
+    assert first[3:7] == ["--define", "STEPS=32", "--define", "WITH_CUDA=1"] and "x:f16[1000]=random" in first
+    assert any("what is STEPS, which nothing defines? 32 is proposed" in line for line in lines)
+    for command in of.values():
+        result = invoke(*command[1:], "--as-compiled", "--seeds", "1")
+        assert result.exit_code == 0, result.output
+    assert (
+        "helpers.cuh is " in result.output
+        and "project/csrc/shared/helpers.cuh: --include FOLDER names" in result.output
+    )
+
+
+def test_a_file_without_launches_names_instances_and_macros_that_its_build_defines(tmp_path: Path) -> None:
+    file = tmp_path / "kernels.cu"
+    file.write_text("template <typename T, int N> __global__ void k(T* y, float* A) { y[N] = A[TILE]; }\n")
+    said = invoke("emulate", file).output
+    assert "--define TILE=32 --entry 'k<float, 32>' --grid" in said

@@ -15,6 +15,7 @@ import click
 import numpy as np
 
 from .. import emulator
+from ..emulator.source import listed
 from ..model.dtypes import BOOL, DTYPES, E8M0, SPELLINGS
 from ..model.errors import WorkbenchError, WrongUsage
 from .options import unwritable
@@ -114,12 +115,15 @@ def examples(file: Path, include: Sequence[str] = ()) -> str:
     Raises NotExecuted and OSError.
     """
     with not_executed():
-        kernels = emulator.signatures(file, include)
+        kernels, instances, missing = listed(file, include)
     if not kernels:
         return f"{file} has no kernel: no function is __global__ (.entry in PTX)"
     shown = []
     for name, parameters in kernels:
-        words = ["workbench", "emulate", str(file), "--entry", name, "--grid", "4", "--block", "256"]
+        words = ["workbench", "emulate", str(file)]
+        words += [word for macro in missing for word in ("--define", f"{macro}=32")]
+        *spaces, bare = name.split("::")
+        words += ["--entry", "::".join([*spaces, instances.get(bare, bare)]), "--grid", "4", "--block", "256"]
         given = [example_argument(parameter, number) for number, parameter in enumerate(parameters)]
         text = shlex.join([*words, *(word for one in given for word in ("--arg", one))])
         shown.append(f"  {name}({', '.join(parameters)})\n    {text}")

@@ -160,10 +160,11 @@ def compile_source(
     code = HostCode(files, searched, [header.decode() for header in standard], words, defined=defined)
     sources = {name: text, **{header.name: header.text for header in files.headers}}
     templates, examples = files.templates(), files.examples()
+    guessed = [f"{header} is {found}: --include FOLDER names another" for header, found in files.guessed.items()]
 
     def compiled(job: _Job) -> Compiled:
         ptx, registers, lowered, notes = _without_host_code(job, code, entries)
-        return Compiled(ptx, registers, lowered, sources, templates, examples, notes=notes)
+        return Compiled(ptx, registers, lowered, sources, templates, examples, notes=(*guessed, *notes))
 
     result = compiled(job)
     if not {"-G", "--device-debug"} & {*more}:

@@ -114,17 +114,35 @@ def signatures(source: str | PathLike[str], include: Sequence[str | PathLike[str
     """
     path, text = _read(source, [])
     if not _PTX.search(text):
-        folders = [str(folder) for folder in include]
-        try:
-            return SourceFiles(text, str(path or _NAME_OF_TEXT), folders).signatures()
-        except SourceError as error:
-            raise CompileError(f"{path or _NAME_OF_TEXT}({error.line}): error: {error}") from None
+        return source_files(text, path, include).signatures()
     found = []
     for mangled, signature in Program.signatures(text).items():
         name = kernel_name_of(mangled)
         parameters = name.parameters[1:-1].split(", ") if name.parameters else [p.type for p in signature.parameters]
         found.append((f"{name.name}{name.arguments}", [parameter for parameter in parameters if parameter]))
     return found
+
+
+def listed(
+    source: Path, include: Sequence[str | PathLike[str]] = ()
+) -> tuple[list[tuple[str, list[str]]], dict[str, str], list[str]]:
+    """What ``signatures`` has, instances of those kernels that are templates, and macros that only a build can define.
+
+    Raises as ``signatures`` does.
+    """
+    path, text = _read(source, [])
+    if _PTX.search(text):
+        return signatures(source), {}, []
+    files = source_files(text, path, include)
+    return files.signatures(), files.examples(), files.undefined()
+
+
+def source_files(text: str, path: Path | None, include: Sequence[str | PathLike[str]] = ()) -> SourceFiles:
+    """CUDA C++, taken apart. Raises ``CompileError`` and ``OSError``."""
+    try:
+        return SourceFiles(text, str(path or _NAME_OF_TEXT), [str(folder) for folder in include])
+    except SourceError as error:
+        raise CompileError(f"{path or _NAME_OF_TEXT}({error.line}): error: {error}") from None
 
 
 def _read(source: str | PathLike[str], entries: Sequence[str]) -> tuple[Path | None, str]:

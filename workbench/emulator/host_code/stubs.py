@@ -25,6 +25,7 @@ PRELUDE = "workbench/implicit.h"
 _TORCH = "workbench/torch.h"
 _DRIVER = "workbench/cuda.h"
 _PHILOX = "workbench/philox.h"
+_BLAS = "workbench/blas.h"
 
 _MACROS = {
     "INFINITY": "__builtin_bit_cast(float, 0x7f800000u)",
@@ -32,6 +33,8 @@ _MACROS = {
     "HUGE_VALF": "__builtin_bit_cast(float, 0x7f800000u)",
     "HUGE_VAL": "__builtin_bit_cast(double, 0x7ff0000000000000ull)",
     "__extension__": "",
+    "__asm__": "asm",
+    "__volatile__": "volatile",
     "RAND_MAX": "2147483647",
     "EXIT_SUCCESS": "0",
     "EXIT_FAILURE": "1",
@@ -169,6 +172,7 @@ _EMPTY = (  # headers of C++ that device libraries include for their functions o
 )
 HEADERS = {
     _DRIVER: _DRIVER_TEXT,
+    _BLAS: "#include <cuComplex.h>\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n",
     _TORCH: TORCH,
     _PHILOX: PHILOX.replace("#include", f'#include "{_TORCH}"\n#include', 1),
     **dict.fromkeys(_EMPTY, ""),
@@ -267,6 +271,8 @@ def stub_for(name: str) -> str:
     if name.partition("/")[0] in _TORCH_FOLDERS:
         has_generator = any(part in name for part in ("Philox", "CUDAGenerator", "CUDAGraphsUtils", "UnpackRaw"))
         return f'#include "{_PHILOX if has_generator else _TORCH}"'
+    if name.startswith("cublas"):
+        return f'#include "{_BLAS}"'
     if name in ("cuda.h", "cudaTypedefs.h"):
         return f'#include "{_DRIVER}"'
     return ""

@@ -7,6 +7,7 @@ _HALF = r"""#pragma once
 #include <cstdint>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <limits>
 #include <type_traits>
 #define WORKBENCH_ARITHMETIC(Type, op) \
     __device__ inline Type operator op(Type a, Type b) { return Type(float(a) op float(b)); } \
@@ -54,6 +55,18 @@ template <> struct OpMathType<Half> { using type = float; };
 template <> struct OpMathType<BFloat16> { using type = float; };
 template <class T> using opmath_type = typename OpMathType<T>::type;
 template <class T, bool> using acc_type = typename OpMathType<T>::type;
+template <class T> __device__ constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
+namespace cuda { template <class T> __device__ constexpr T ATenCeilDiv(T a, T b) { return ceil_div(a, b); } }
+template <class T> struct numeric_limits {  // of ATen/NumericLimits.cuh
+    static __device__ T lowest() { return std::numeric_limits<T>::lowest(); }
+    static __device__ T max() { return std::numeric_limits<T>::max(); }
+    static __device__ T lower_bound() {
+        return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : lowest();
+    }
+    static __device__ T upper_bound() {
+        return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : max();
+    }
+};
 // what is left of an accessor when all but its last dimensions have an index
 template <class T, int N, template <class> class P = DefaultPtrTraits, class I = int64_t>
 struct TensorAccessor {
