@@ -121,6 +121,8 @@ def test_a_call_of_what_is_no_function_is_a_trap_also_where_the_module_has_no_fu
         ("_Z1kRFivE", "k(int (&)())"),
         ("_Z1kPFfPFffEES0_", "k(float (*)(float (*)(float)), float (*)(float))"),
         ("_Z1kPfUlvE_", "k"),
+        ("_Z7ptr_retIfEPKT_RKN2at6native3VecIS2_Li2EEE", "ptr_ret<float>(const at::native::Vec<const float*, 2>&)"),
+        ("_Z4packIJiPfPKcEEvDpT_", "pack<int, float*, const char*>(int, float*, const char*)"),
     ],
 )
 def test_names_of_kernels_with_function_pointers_are_read(mangled: str, expected: str) -> None:
