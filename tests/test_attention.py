@@ -67,6 +67,15 @@ def test_the_model_adds_up_as_tensor_cores_do(rng):  # noqa: F811
     assert error > 2 * np.abs(a @ b - right).max()
 
 
+def test_the_model_loses_as_much_to_truncation_where_it_adds_up_more_terms_at_once():
+    """An H200 lost 0.09 unit roundoffs a term of long sums of one sign; a step of 256 terms must not hide that."""
+    a, b = np.full((1, 65_536), 1.1, np.float32), np.full((65_536, 1), 1.3, np.float32)
+    right = 65_536 * float(a[0, 0]) * float(b[0, 0])
+    for depth in (16, 256):
+        lost = (right - float(tensor_core_product(a, b, depth)[0, 0])) / right / 2.0**-24 / 65_536
+        assert 0.02 < lost < 0.09
+
+
 def test_a_result_whose_terms_cancel_is_as_large_as_they_are():
     problem = AttentionProblem(rows=3, keys=2, dim=1, causal=True)
     ones = np.ones((1, 1, 2, 1), BF16.numpy)

@@ -171,9 +171,9 @@ def test_scratch_that_is_zero_begins_so_and_has_to_be_left_so(monkeypatch, bare)
 @pytest.mark.long
 def test_a_flag_between_blocks_that_is_not_lowered_again_is_found(tmp_path):
     (stage,), lowered = registry.select(["gemm:stream_k"]), "if (threadIdx.x % roles::LANES == 0) *flag(block) = 0;"
-    source = tmp_path / "stream_k.cu"
-    for headers in (INCLUDE, stage.path.parent):
+    for headers in (INCLUDE, stage.path.parents[1]):
         shutil.copytree(headers, tmp_path, dirs_exist_ok=True)
+    source = tmp_path / stage.path.relative_to(stage.path.parents[1])
     source.write_text(stage.path.read_text().replace(lowered, ""))
     assert source.read_text() != stage.path.read_text()
     changed = dataclasses.replace(stage, source=str(source))

@@ -6,7 +6,8 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import Result
@@ -16,12 +17,13 @@ from synthetic import timed_run
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.cli import sessions
-from workbench.devices import open_device
+from workbench.devices import Device, open_device
 from workbench.measure import timing
-from workbench.model.machine import H200
+from workbench.model.machine import H200, MACHINES
 from workbench.model.results import Run, StageResult, Verdict, Verification
 from workbench.records import store
 from workbench.run import budget, rounds
+from workbench.run.request import Request
 from workbench.run.rounds import EACH, FIRST, HEADLINE, Rounds, Step, depths
 from workbench.run.verifier import Session
 from workbench.toolchain import compiler
@@ -341,3 +343,11 @@ def test_on_a_gpu_the_headline_problem_is_timed_early_and_the_suite_at_the_end(
     assert sorted(timed) == sorted(f"{s.name} {p.label}" for s in ADD.stages for p in ADD.suite)
     found = _saved(tmp_path, "nvidia-h200")
     assert found.finished and all(len(s.measurements) == len(ADD.suite) and not s.untimed for s in found.stages)
+
+
+def test_a_stage_and_its_parent_are_timed_on_the_problem_that_its_idea_is_for() -> None:
+    device = cast(Device, SimpleNamespace(machine=MACHINES[90]))
+    merge, parent, other = registry.select(["attention:overlapped_merge", "attention:split_keys", "attention:tma"])
+    request = Request(device, 1, 0, timed=True)
+    assert merge.problem in request.to_time(merge) and merge.problem in request.to_time(parent)
+    assert len(request.to_time(merge)) == 2 and merge.problem not in request.to_time(other)

@@ -262,9 +262,33 @@ def test_a_comparative_tier_whose_model_is_as_exact_as_the_reference_is_the_oper
     class Narrow(Mean):
         kind = np.float32
 
+    class Beside(Narrow):
+        """Its large element is exact, and its small one rounded."""
+
+        def arrays(self) -> dict[str, Array]:
+            return {"x": Array((self.n,), FP32), "y": Array((2,), FP32, output=True)}
+
+        def reference(self, inputs: Arrays) -> Arrays:
+            return {"y": np.array([2.0**60, inputs["x"].astype(np.float64).mean()])}
+
+        def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays:
+            return {"y": np.array([2.0**60, inputs["x"].astype(self.kind).mean()])}
+
+    class Cancels(Narrow):
+        """A sum of which nothing is left but what rounding leaves."""
+
+        def reference(self, inputs: Arrays) -> Arrays:
+            return {"y": np.zeros(1)}
+
+        def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays:
+            return {"y": np.full(1, 1e-7)}
+
     soundness.check(Case.of(Narrow()))
+    soundness.check(Case.of(Beside()))
     with pytest.raises(BadOperation, match="the model of the operation gives y as near as float64"):
         soundness.check(Case.of(Mean()))
+    with pytest.raises(BadOperation, match=r"y\[0\] is 1.0.*e-07, .* Let magnitudes\(\) give the size"):
+        soundness.check(Case.of(Cancels()))
 
 
 def test_errors_are_relative_to_rows_so_that_small_rows_may_have_small_errors_only() -> None:

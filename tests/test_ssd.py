@@ -230,16 +230,11 @@ AFTER_RESETS = SsdProblem(
 )
 """The state after the first half is ten times as large as what is left of it at the end."""
 
-OF_ONE_PLACE = SsdProblem(
-    heads=36, length=16, headdim=128, dstate=128, group=12, pad_bc=8, seed=2, distribution="scaled"
-)
-"""One row of y errs four times as much from the state as within a chunk; others, which are larger, do not."""
 
-
-@pytest.mark.parametrize(("name", "problem"), [("tma", AFTER_RESETS), ("specialised", OF_ONE_PLACE)])
-def test_an_invariant_allows_what_related_inputs_make_a_right_kernel_err_by(name, problem):
+def test_an_invariant_allows_what_related_inputs_make_a_right_kernel_err_by():
+    problem = AFTER_RESETS
     case = Case.of(problem)
-    (stage,) = (stage for stage in SSD.stages if stage.name == name)
+    (stage,) = (stage for stage in SSD.stages if stage.name == "tma")
     after = harness.solve(stage, open_device("emulator"), case)
     (handed,) = (i for i in problem.invariants() if "handed over" in i.name)
     related = dataclasses.replace(case, inputs=handed.related(case.inputs))
@@ -326,3 +321,12 @@ def test_the_bound_allows_for_the_rounding_of_every_subnormal_term():
     case, where, smallest = Case.of(SsdProblem.parse(text)), (0, 0, 1, 0), 2.0**-149
     assert abs(case.expected["h"][where]) < smallest
     assert 10 * smallest <= case.bound["h"][where] < 20 * smallest
+
+
+def test_terms_that_cancel_leave_the_error_of_their_sizes():
+    """On a GPU a stage was blamed for 1e-14 instead of 0, where constant and alternating numbers cancel."""
+    text = "batch=2,heads=2,length=9,headdim=64,dstate=64,decays=resets,distribution=constant"
+    case, at = Case.of(SsdProblem.parse(text)), (0, 6, 1)
+    model = case.problem.model(case.inputs)
+    assert not case.expected["y"][at].any() and model["y"][at].any()
+    assert (abs(model["y"][at]) <= case.bound["y"][at]).all()

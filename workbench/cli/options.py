@@ -302,7 +302,7 @@ COMMON: dict[str, Callable[[Any], Any]] = {
     "suite": click.option(
         "--suite",
         is_flag=True,
-        help="Time every problem of the suite, not only the one with the most work that a stage takes.",
+        help="Time every problem of the suite, not only the one with the most work that a stage takes and its own.",
     ),
     "json": click.option(
         "--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout; messages go to stderr."

@@ -103,9 +103,10 @@ def bench(
 
     A stage is not verified again if it has already passed in its current state, with the same code on the same device.
 
-    A stage is timed on one problem: of the operation's suite, the one with the most work that the stage takes. --suite
-    times the others, too, --problem others instead. Results are saved like those of `run`; no report is written. After
-    an interruption, the same command continues where it stopped.
+    A stage is timed on one problem of the operation's suite, the one with the most work that the stage takes, and on
+    its own problem, where it names one, beside its parent. --suite times the whole suite, --problem others instead.
+    Results are saved like those of `run`; no report is written. After an interruption, the same command continues where
+    it stopped.
     """
     stages = registry.select(specs)
     problems = suites_of(stages, problem_texts)
@@ -146,9 +147,10 @@ def run(
     Results are saved after every stage in OUTPUT/<device>/results/<operation>.json. With SPEC, only the results of
     those stages are replaced. The others stay from the earlier run, and the report says which run each figure is from.
 
-    With SPEC, a stage is timed on one problem: of the operation's suite, the one with the most work that the stage
-    takes. --suite times the others, too, --problem others instead. If nothing is timed, --problem replaces the random
-    problems. After an interruption, the same command continues where it stopped.
+    With SPEC, a stage is timed on one problem of the operation's suite, the one with the most work that the stage
+    takes, and on its own problem, where it names one, beside its parent. --suite times the whole suite, --problem
+    others instead. If nothing is timed, --problem replaces the random problems. After an interruption, the same command
+    continues where it stopped.
     """
     stages = registry.select(specs)
     seconds = budget.seconds_of(budget_s, specs, problem_texts)

@@ -61,6 +61,9 @@ TOLD = 4
 SMALLER = 4
 """Problems that are tried in the place of one that failed with inputs that chance leaves out."""
 
+MOST_MOVED = 2**27
+"""Bytes of a problem with a large extent: those of a vector of billions would take longer than all others together."""
+
 LARGE_STRIDE, MOST_STORED = (32, 4096), 2**22
 """Elements more than it had that a row of a large stride has; and elements of all arrays of such a problem."""
 
@@ -394,7 +397,7 @@ class _SoFar:
             for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned, and lets the one be longer
                 small = {n: _like(getattr(problem, n), step) for n in problem.extents}
                 made = _replaced(problem, {**small, name: _like(getattr(problem, name), extent, STEP)})
-                if made and made.cost.flops <= FLOPS * self._size.work:
+                if made and made.cost.flops <= FLOPS * self._size.work and made.cost.bytes <= MOST_MOVED:
                     yield made
                     break
             extent = extent * 3 // 4

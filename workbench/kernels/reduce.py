@@ -268,6 +268,7 @@ def _split_rows(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
     "split",
     after=vectorized,
     idea="several blocks share an element of the result",
+    problem=ReduceProblem(rows=8, columns=2**24),
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
     edge_cases=(

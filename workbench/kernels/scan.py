@@ -105,6 +105,7 @@ def block_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     "split_rows",
     after=block_row,
     idea="few rows are split over all blocks; a second kernel adds the sums of the parts before",
+    problem=ScanProblem(rows=1, columns=2**28),
     parameters={"THREADS": 512, "VECTORS": 1, "TARGET": 528},
     space={"THREADS": ladder.THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
 )
@@ -168,6 +169,7 @@ def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
     "look_back",
     after=registers,
     idea="one pass: a block waits for the sums of the parts before its own",
+    problem=ScanProblem(rows=1, columns=2**28),
     parameters=LOOK_BACK,
     space={"THREADS": (128, 256, 512), "VECTORS": (2, 4, 8), "EACH": (1, 2, 4), "TARGET": (132, 264, 528)},
     sizes=_of_parts,

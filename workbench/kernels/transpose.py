@@ -212,6 +212,7 @@ the next one has stored beside it."""
     "realigned",
     after=naive,
     idea="vectors of 16 bytes go through shared memory, wherever rows begin; tiles fit few rows or columns",
+    problem=TransposeProblem(rows=8191, columns=8191, dtype="bf16", out="bf16"),
     edge_cases=(
         TransposeProblem(rows=1, columns=9001),
         TransposeProblem(rows=9001, columns=1, dtype="fp32"),

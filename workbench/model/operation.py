@@ -199,6 +199,7 @@ class Operation(Generic[P]):
         specific: bool | None = None,
         alignment: int | None = None,
         edge_cases: tuple[P, ...] | None = None,
+        problem: P | None = None,
         deterministic: bool | None = None,
         space: Mapping[str, tuple[int, ...]] | None = None,
         constraint: Callable[[P, Mapping[str, int]], str | None] | None = None,
@@ -233,7 +234,7 @@ class Operation(Generic[P]):
             "accepts": supports,
             "sizes_for": sizes,
             **{"architecture": architecture, "specific": specific, "alignment": alignment},
-            **{"edge_cases": edge_cases, "deterministic": deterministic},
+            **{"edge_cases": edge_cases, "problem": problem, "deterministic": deterministic},
         }
         source = source if code is None else f"{name}.cu"
         return lambda plan_for: self._add(name, plan_for, given, after, parent, track, source, idea, code)

@@ -39,8 +39,9 @@ class Stage(Generic[P]):
     `accepts` returns the reason why the stage cannot solve a problem, or None. `architecture` is the least compute
     capability times ten. If the stage is `specific`, it is the only one: `wgmma` and `setmaxnreg` exist in 9.0 only.
     Every array has to start at a multiple of `alignment` bytes. `edge_cases` are problems that are always tried,
-    because random problems would rarely hit them. Two launches on the same inputs have to give the same bits unless
-    the stage is declared not `deterministic`.
+    because random problems would rarely hit them. `problem` is the one that its idea is for: the stage is timed on it
+    beside its parent. Two launches on the same inputs have to give the same bits unless the stage is declared not
+    `deterministic`.
 
     `space` holds the values that tuning may give to parameters, including the declared values. `constraint` returns
     the reason why the stage cannot solve a problem with these parameters, or None. It covers the static_asserts of the
@@ -62,6 +63,7 @@ class Stage(Generic[P]):
     specific: bool = False
     alignment: int = 16
     edge_cases: tuple[P, ...] = ()
+    problem: P | None = None
     deterministic: bool = True
     space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None

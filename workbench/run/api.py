@@ -162,7 +162,7 @@ def bench(
 
     - `what`, `code`, `device`, `examples`, `seed`: as for `verify`.
     - `problem`: the one problem to time. The default is, of each operation's suite, the one with the most work that a
-      stage takes.
+      stage takes, and the stage's own, where it names one.
     - `suite`: times every problem of the suite instead.
 
     Nothing is saved. Raises what `verify` raises, and DeviceUnavailable where there is no GPU.

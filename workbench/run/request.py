@@ -86,7 +86,7 @@ class Request:
     what passed before just as it is now is not verified again, unless `fresh`. With `any_seed` that may have been with
     another seed, and an interrupted run goes on with its own. Without `resources` nothing is
     assembled to tell what a stage takes of a multiprocessor. With `whole_suite` a stage is timed on every problem of
-    the suite, else on the one with the most work that it takes.
+    the suite, else on the one with the most work that it takes, and on its own problem and those of its children.
     """
 
     device: Device
@@ -110,7 +110,9 @@ class Request:
         if self.whole_suite or operation.name in self.problems:
             return self.suite(operation)
         there = stage.on(self.device.machine)
-        return tuple([problem for problem in by_work(operation) if takes(there, problem)][:1])
+        usual = [problem for problem in by_work(operation) if takes(there, problem)][:1]
+        own = (s.problem for s in operation.stages if stage.name in (s.name, s.parent) and s.problem)
+        return tuple(dict.fromkeys((*usual, *(problem for problem in own if takes(there, problem)))))
 
     def suite(self, operation: Operation[Any]) -> tuple[Problem, ...]:
         """The problems that were asked for, or those of the operation."""

@@ -324,6 +324,7 @@ def _described(stage: Stage[Any]) -> dict[str, Any]:
         "specific": bool(stage.specific),
         "alignment": int(stage.alignment),
         "edge_cases": [plain.all_words(p) for p in stage.edge_cases],
+        "problem": [plain.all_words(p) for p in (stage.problem,) if p],
         "deterministic": bool(stage.deterministic),
         "text": text,
     }

@@ -350,7 +350,7 @@ MOST_STAGES, MOST_EDGE_CASES, MOST_VALUES, MOST_CODE = 1000, 1000, 10_000, 4 << 
 
 PARTS = (
     *("operation", "name", "source", "code", "idea", "parent", "track", "parameters", "space", "architecture"),
-    *("specific", "alignment", "edge_cases", "deterministic", "text"),
+    *("specific", "alignment", "edge_cases", "problem", "deterministic", "text"),
 )
 
 
@@ -406,6 +406,7 @@ def _declare(given: Any, host: Host, operations: Mapping[str, Operation[Any]]) -
         specific=plain.flag(given["specific"], "specific"),
         alignment=_alignment(given["alignment"]),
         edge_cases=_edge_cases(given["edge_cases"], operation.problem),
+        problem=next(iter(_edge_cases(given["problem"], operation.problem)), None),
         deterministic=plain.flag(given["deterministic"], "deterministic"),
         space=_space(given["space"]),
         constraint=remote("constraint"),

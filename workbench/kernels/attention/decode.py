@@ -68,6 +68,7 @@ def _constraint(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     "packed_heads",
     track="decode",
     idea="few rows: the rows of heads that share keys form one tile; each warp loads its own keys, some tiles ahead",
+    problem=AttentionProblem(batch=64, heads=32, rows=1, keys=4096, dim=128, group=4),
     parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3},
     space=_SPACE,
     constraint=_constraint,
@@ -123,6 +124,7 @@ _SPLIT_CASES = (
     "split_keys",
     after=packed_heads,
     idea="enough blocks to fill the GPU share the keys of a tile; a second kernel merges their results",
+    problem=AttentionProblem(heads=32, rows=1, keys=131_072, dim=128, group=4),
     parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
     space=_SPACE,
     constraint=_constraint,
@@ -153,6 +155,7 @@ def _merged(kernel: str, merge: str, p: AttentionProblem, size: Mapping[str, int
     "last_block",
     after=split_keys,
     idea="the last block of a tile merges the results; a counter tells which block is the last",
+    problem=AttentionProblem(heads=32, rows=1, keys=8192, dim=128, group=4),
 )
 def last_block(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     counters = Array((row_tiles(p),), FP32, output=True, zero=True)  # 4 bytes each
@@ -163,6 +166,7 @@ def last_block(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     "overlapped_merge",
     after=split_keys,
     idea="a programmatic launch: the kernel that merges starts while the first one runs, and waits for its end",
+    problem=AttentionProblem(heads=32, rows=1, keys=8192, dim=128, group=4),
     architecture=90,
 )
 def overlapped_merge(p: AttentionProblem, size: Mapping[str, int]) -> Plan:

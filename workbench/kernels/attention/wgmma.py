@@ -329,6 +329,7 @@ def _small_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     "small_blocks",
     after=specialised,
     idea="blocks of one or two warpgroups without a producer: several share a multiprocessor",
+    problem=AttentionProblem(batch=32, heads=16, rows=512, keys=512, dim=128),
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "STAGES": 2, "BLOCKS": 0},
     space={"WARPGROUPS": (0, 1, 2), "TILE_KEYS": (0, 32, 64, 96, 128), "STAGES": (2, 3, 4), "BLOCKS": (0, 1, 2, 3)},
     constraint=_small_fits,

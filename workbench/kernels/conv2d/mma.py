@@ -23,7 +23,7 @@ from .estimate import (
     padding_sizes,
 )
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
-from .problem import Activation, Conv2dProblem
+from .problem import Activation, Conv2dProblem, timed
 
 ORIGIN_BYTES = 16
 """Of what is kept of each window, or, for few channels, of each product of a k-tile."""
@@ -93,6 +93,7 @@ def tensor_core(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     "few_channels",
     after=tensor_core,
     idea="for any number of channels: k runs through taps and channels together; a thread gathers a window",
+    problem=timed(64, 3, 224, 64, taps=7, stride=2, dilation=1, groups=1),
     supports=first_refusal(channels_last, half_only),
     parameters={"BLOCK_M": 128, "WARPS_M": 2, "WARPS_N": 2},
     alignment=4,

@@ -148,6 +148,7 @@ def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     "split_k",
     after=im2col_tma,
     idea="if tiles are few, several blocks share the k-tiles of a tile; the last of them adds up all sums",
+    problem=Conv2dProblem(images=1, height=28, width=28, channels=512, filters=512),
     parameters={"TILE_M": 0, "TILE_N": 0, "SPLITS": 0},
     space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256), "SPLITS": (0, *SHARES)},
     constraint=_one_of(TILES),

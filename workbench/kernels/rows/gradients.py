@@ -145,11 +145,18 @@ class NormGradientProblem(ladder.NormProblem):
 G = TypeVar("G", bound=NormGradientProblem)
 
 
+ONE_WAY = 0.25
+"""What an equal term adds to the error of a sum in order, in unit roundoffs of the sum: all terms between two powers of
+two are rounded in one direction, by half of a unit roundoff of the partial sum in the mean. Sums in fp32 of 131,071
+equal rows were off by 0.13 a term in NumPy, and by 0.024 in a kernel that adds up parts."""
+
+
 def sum_bound(terms: np.ndarray[Any, Any], off: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Error of sums over the rows of `terms`, (rows, columns), each of which is off by at most `off`."""
-    u = FP32.unit_roundoff
-    rounding = u * (4 * np.sqrt(len(terms)) + 4) * np.abs(terms).sum(axis=0)
-    error: np.ndarray[Any, Any] = rounding + off.sum(axis=0) + len(terms) * FP32.smallest
+    rounding = (4 * np.sqrt(len(terms)) + 4) * np.abs(terms).sum(axis=0) + ONE_WAY * len(terms) * np.abs(
+        terms.sum(axis=0)
+    )
+    error: np.ndarray[Any, Any] = FP32.unit_roundoff * rounding + off.sum(axis=0) + len(terms) * FP32.smallest
     return error
 
 
