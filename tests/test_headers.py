@@ -138,8 +138,8 @@ INSTRUCTIONS: Mapping[str, Sequence[str]] = {
         "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 128",
         *(f"tcgen05.relinquish_alloc_permit.cta_group::{group}.sync.aligned" for group in (1, 2)),
     ],
-    "tensor_commit": ["tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64"],
-    "tensor_commit_pair": [
+    "tensor_commit": [
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64",
         "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64",
     ],
     "tma_load_pair": ["mapa.shared::cluster.u32", f"{_BOXES[1]}.cta_group::2"],

@@ -39,37 +39,23 @@ extern "C" __global__ void __launch_bounds__(TileWarps::THREADS)
   const bool first_lane = threadIdx.x % 32 == 0;
   const int tiles_m = tiles<BLOCK_M>(M), tiles_n = tiles<BLOCK_N>(N);
 
-  if (warp == TileWarps::MULTIPLIES) tensor_allocate<ACCUMULATORS * BLOCK_N, 1>(shared.sums);
-  if (threadIdx.x == 0) {
-    shared.ring.init();
-    shared.done.init();
-    mbarrier_init_fence();
-  }
-  tensor_hand_over();
-  __syncthreads();
-  tensor_take_over();
+  tensor_begin<ACCUMULATORS * BLOCK_N, 1>(shared.sums, shared.ring, shared.done);
 
   Place<STAGES> at;
   Place<ACCUMULATORS> to;
   if (warp == TileWarps::LOADS && first_lane) {
     for (int tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
       const Tile place = grouped_tile<GROUP_M>(tile, tiles_m, tiles_n);
-      for (int i = 0; i < iterations; ++i, at.advance()) {
-        shared.ring.acquire(at);
-        Barrier& full = shared.ring.commit(at.stage, sizeof(shared.k_tiles[0]));
-        shared.k_tiles[at.stage].load(A, B, full, place.row * BLOCK_M, place.column * BLOCK_N, i * BLOCK_K);
-      }
+      load_k_tiles(shared.k_tiles, shared.ring, at, iterations, [&](auto& k_tile, Barrier& full, int k) {
+        k_tile.load(A, B, full, place.row * BLOCK_M, place.column * BLOCK_N, k);
+      });
     }
   } else if (warp == TileWarps::MULTIPLIES && first_lane) {
     for (int tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x, to.advance()) {
       shared.done.acquire(to);
       tensor_take_over();
-      for (int i = 0; i < iterations; ++i, at.advance()) {
-        shared.ring.wait(at);
-        shared.k_tiles[at.stage].multiply<1>(shared.sums + to.stage * BLOCK_N, i > 0);
-        tensor_commit(shared.ring.empty[at.stage]);
-      }
-      tensor_commit(shared.done.full[to.stage]);
+      multiply_k_tiles<1>(shared.k_tiles, shared.ring, at, iterations, shared.sums + to.stage * BLOCK_N,
+                         shared.done.full[to.stage]);
     }
   } else if (warp < TileWarps::EPILOGUE) {
     for (int tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x, to.advance()) {
@@ -90,9 +76,5 @@ extern "C" __global__ void __launch_bounds__(TileWarps::THREADS)
     }
     tma_store_wait_read<0>();
   }
-  __syncwarp();
-  tensor_hand_over();
-  __syncthreads();
-  tensor_take_over();
-  if (warp == TileWarps::MULTIPLIES) tensor_free<ACCUMULATORS * BLOCK_N, 1>(shared.sums);
+  tensor_end<ACCUMULATORS * BLOCK_N, 1>(shared.sums);
 }

@@ -118,7 +118,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1)
       const u64 left = tensor_operand(memory, 0, 1024), right = tensor_operand(columns, 0, 1024);
       for (int i = 0; i < 4; ++i)
         tensor_multiply<2>(sums, left + i * 2, right + i * 2, tensor_form<__nv_bfloat16, 256, 128, false>(), i > 0);
-      tensor_commit_pair(done);
+      tensor_commit<2>(done);
     }
   }
   mbarrier_wait(done, 0);

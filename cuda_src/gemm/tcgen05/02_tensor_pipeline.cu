@@ -44,27 +44,15 @@ extern "C" __global__ void __launch_bounds__(TileWarps::THREADS)
 
   Place<STAGES> at;
   if (warp == TileWarps::LOADS && first_lane) {
-    for (int i = 0; i < iterations; ++i, at.advance()) {
-      shared.ring.acquire(at);
-      Barrier& full = shared.ring.commit(at.stage, sizeof(shared.k_tiles[0]));
-      shared.k_tiles[at.stage].load(A, B, full, m, n, i * BLOCK_K);
-    }
+    load_k_tiles(shared.k_tiles, shared.ring, at, iterations,
+                 [&](auto& k_tile, Barrier& full, int k) { k_tile.load(A, B, full, m, n, k); });
   } else if (warp == TileWarps::MULTIPLIES && first_lane) {
-    for (int i = 0; i < iterations; ++i, at.advance()) {
-      shared.ring.wait(at);
-      shared.k_tiles[at.stage].multiply<1>(shared.sums, i > 0);
-      tensor_commit(shared.ring.empty[at.stage]);
-    }
-    tensor_commit(shared.done);
+    multiply_k_tiles<1>(shared.k_tiles, shared.ring, at, iterations, shared.sums, shared.done);
   } else if (warp < TileWarps::EPILOGUE) {
     mbarrier_wait(shared.done, 0);
     tensor_take_over();
     shared.c[warp].store<BLOCK_N>({C_boxes, C, M, N, ldc}, shared.sums + (warp * 32 << 16), m + warp * 32, n);
     tma_store_wait_read<0>();
   }
-  __syncwarp();
-  tensor_hand_over();
-  __syncthreads();
-  tensor_take_over();
-  if (warp == TileWarps::MULTIPLIES) tensor_free<BLOCK_N, 1>(shared.sums);
+  tensor_end<BLOCK_N, 1>(shared.sums);
 }

@@ -13,7 +13,6 @@
 // out by their numbers, whoever is late.
 
 #include "product.cuh"
-#include "ptx/cluster.cuh"
 
 constexpr int ACCUMULATORS = 2, BLOCKS = 2, PAIR_M = BLOCKS * BLOCK_M, SHARE_N = BLOCK_N / BLOCKS;
 static_assert(ACCUMULATORS * BLOCK_N <= TENSOR_COLUMNS, "two accumulators have 512 columns: lower BLOCK_N to 256");
@@ -37,16 +36,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(Tile
   const int tiles_m = tiles<PAIR_M>(M), tiles_n = tiles<BLOCK_N>(N);
   const int first = blockIdx.x / BLOCKS, step = gridDim.x / BLOCKS;
 
-  if (warp == TileWarps::MULTIPLIES) tensor_allocate<ACCUMULATORS * BLOCK_N, BLOCKS>(shared.sums);
-  if (threadIdx.x == 0) {
-    shared.ring.init();
-    shared.done.init();
-    mbarrier_init_fence();
-  }
-  tensor_hand_over();
-  __syncthreads();
-  cluster_sync();
-  tensor_take_over();
+  tensor_begin<ACCUMULATORS * BLOCK_N, BLOCKS>(shared.sums, shared.ring, shared.done);
 
   Place<STAGES> at;
   Place<ACCUMULATORS> to;
@@ -56,21 +46,18 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(Tile
       const int m = place.row * PAIR_M + rank * BLOCK_M, n = place.column * BLOCK_N + rank * SHARE_N;
       for (int i = 0; i < iterations; ++i, at.advance()) {
         shared.ring.acquire(at);
+        auto& k_tile = shared.k_tiles[at.stage];
         Barrier& full = shared.ring.full[at.stage];
-        if (rank == 0) mbarrier_arrive_expect(full, BLOCKS * sizeof(shared.k_tiles[0]));
-        shared.k_tiles[at.stage].load_for(0, A, B, full, m, n, i * BLOCK_K);
+        if (rank == 0) mbarrier_arrive_expect(full, BLOCKS * sizeof(k_tile));
+        k_tile.load_for(0, A, B, full, m, n, i * BLOCK_K);
       }
     }
   } else if (warp == TileWarps::MULTIPLIES && first_lane && rank == 0) {
     for (int tile = first; tile < tiles_m * tiles_n; tile += step, to.advance()) {
       shared.done.acquire(to);
       tensor_take_over();
-      for (int i = 0; i < iterations; ++i, at.advance()) {
-        shared.ring.wait(at);
-        shared.k_tiles[at.stage].multiply<BLOCKS>(shared.sums + to.stage * BLOCK_N, i > 0);
-        tensor_commit_pair(shared.ring.empty[at.stage]);
-      }
-      tensor_commit_pair(shared.done.full[to.stage]);
+      multiply_k_tiles<BLOCKS>(shared.k_tiles, shared.ring, at, iterations, shared.sums + to.stage * BLOCK_N,
+                              shared.done.full[to.stage]);
     }
   } else if (warp < TileWarps::EPILOGUE) {
     for (int tile = first; tile < tiles_m * tiles_n; tile += step, to.advance()) {
@@ -86,10 +73,6 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(Tile
     }
     tma_store_wait_read<0>();
   }
-  __syncwarp();
-  tensor_hand_over();
-  cluster_sync();  // neither block frees before the other is done with its memory
-  tensor_take_over();
-  if (warp == TileWarps::MULTIPLIES) tensor_free<ACCUMULATORS * BLOCK_N, BLOCKS>(shared.sums);
+  tensor_end<ACCUMULATORS * BLOCK_N, BLOCKS>(shared.sums);
   cluster_started();  // nor does it end before both have freed
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "epilogue/lanes.cuh"
 #include "pipeline/circular_buffer.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/tma.cuh"
 #include "scheduler/tile_order.cuh"
 
@@ -66,6 +67,57 @@ struct KTiles {
       for (int i = 0; i < COLUMNS; i += PANEL) ask(&b[i * BLOCK_K], B, k, n + i);
   }
 };
+
+// by one thread: the k-tiles of a tile of C, as there is room for them. `load` asks for that of an iteration
+template <class KTile, int STAGES_, class Load>
+__device__ __forceinline__ void load_k_tiles(KTile (&k_tiles)[STAGES_], Pipeline<STAGES_, 1>& ring, Place<STAGES_>& at,
+                                             int iterations, const Load& load) {
+  for (int i = 0; i < iterations; ++i, at.advance()) {
+    ring.acquire(at);
+    load(k_tiles[at.stage], ring.commit(at.stage, sizeof(KTile)), i * BLOCK_K);
+  }
+}
+
+// by one thread: starts the products of a tile of C as its k-tiles come, and has their end reported to `done`
+template <int GROUP, class KTile, int STAGES_>
+__device__ __forceinline__ void multiply_k_tiles(KTile (&k_tiles)[STAGES_], Pipeline<STAGES_, 1>& ring,
+                                                 Place<STAGES_>& at, int iterations, u32 sums, Barrier& done) {
+  for (int i = 0; i < iterations; ++i, at.advance()) {
+    ring.wait(at);
+    k_tiles[at.stage].template multiply<GROUP>(sums, i > 0);
+    tensor_commit<GROUP>(ring.empty[at.stage]);
+  }
+  tensor_commit<GROUP>(done);
+}
+
+// by all threads of a block, or of a pair: they meet, and hand tensor memory to one another
+template <int GROUP>
+__device__ __forceinline__ void tensor_meet() {
+  tensor_hand_over();
+  if constexpr (GROUP == 1)
+    __syncthreads();
+  else
+    cluster_sync();
+  tensor_take_over();
+}
+
+// by all threads: at the beginning they get columns for sums, and pipelines. at the end no block frees before all are
+// done with its memory
+template <int COLUMNS, int GROUP, class... Pipelines>
+__device__ __forceinline__ void tensor_begin(u32& sums, Pipelines&... pipelines) {
+  if (threadIdx.x / 32 == TileWarps::MULTIPLIES) tensor_allocate<COLUMNS, GROUP>(sums);
+  if (threadIdx.x == 0) {
+    (pipelines.init(), ...);
+    mbarrier_init_fence();
+  }
+  tensor_meet<GROUP>();
+}
+template <int COLUMNS, int GROUP>
+__device__ __forceinline__ void tensor_end(u32 sums) {
+  __syncwarp();
+  tensor_meet<GROUP>();
+  if (threadIdx.x / 32 == TileWarps::MULTIPLIES) tensor_free<COLUMNS, GROUP>(sums);
+}
 
 // how many tiles of so many rows or columns there are, or k-tiles
 template <int OF>

@@ -101,20 +101,20 @@ __device__ __forceinline__ void tensor_multiply_from(u32 d, u32 a, u64 b, u32 fo
 }
 
 // tcgen05.commit: one arrival at `done` when all products that this thread has started are complete: their sums may
-// be read, the tiles that they read may be overwritten
+// be read, the tiles that they read may be overwritten. of a pair: at the barriers that lie there in both blocks
+template <int GROUP = 1>
 __device__ __forceinline__ void tensor_commit(Barrier& done) {
-  asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
-                   shared_address(&done))
-               : "memory");
-}
-
-// the same of a pair: at the barriers that lie there in both blocks
-__device__ __forceinline__ void tensor_commit_pair(Barrier& done) {
-  asm volatile(
-      "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;" ::"r"(
-          shared_address(&done)),
-      "h"(static_cast<unsigned short>(3))
-      : "memory");
+  TCGEN05_GROUP;
+  if constexpr (GROUP == 1)
+    asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
+                     shared_address(&done))
+                 : "memory");
+  else
+    asm volatile(
+        "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;" ::"r"(
+            shared_address(&done)),
+        "h"(static_cast<unsigned short>(3))
+        : "memory");
 }
 
 // mapa and cp.async.bulk.tensor.2d with cta_group::2: as tma_load, in a pair of blocks, and reported to the `full` that
