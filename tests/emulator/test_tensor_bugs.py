@@ -183,8 +183,14 @@ def test_a_pair_needs_a_second_block() -> None:
     assert first.code == "tensor_pair" and "no other block" in first.message
 
 
-def test_a_block_of_a_pair_does_not_end_before_the_other() -> None:
+def test_a_block_of_a_pair_may_end_once_it_has_freed() -> None:
     text = PAIR[: PAIR.index("$freed:")] + "$freed:\n    ret;\n}\n"
+    assert not [finding for seed in range(8) for finding in run_pair(text, seed=seed).findings]
+
+
+def test_a_block_of_a_pair_does_not_end_before_a_product_of_both() -> None:
+    issues = "    mad.lo.u32 %i, %rank"
+    text = PAIR.replace(issues, f"    setp.ne.u32 %one, %rank, 0;\n    @%one ret;\n{issues}")
     codes = {finding.code for seed in range(8) for finding in run_pair(text, seed=seed).findings}
     assert "tensor_pair" in codes
 

@@ -244,8 +244,8 @@ PLANTS: dict[str, tuple[dict[str, str], str, str]] = {
         "tensor_not_committed",
         "in multiply",
     ),
-    "generic stores without a proxy fence": ({"proxy": ""}, "proxy_fence", "in multiply"),
     # strict
+    "generic stores without a proxy fence": ({"proxy": ""}, "product_proxy_fence", "in multiply"),
     "a register before its wait": ({"load waited": ""}, "tensor_load_unwaited", "stored"),
     "no fence before a barrier": ({"third before": ""}, "tensor_fence", "in multiply"),
     "no fence after a barrier": ({"third after": ""}, "tensor_fence", "in multiply"),

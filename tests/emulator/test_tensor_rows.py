@@ -268,10 +268,11 @@ D:  barrier.cluster.arrive.release; barrier.cluster.wait.acquire;
 COPY = f"cp.async.bulk.tensor.2d.shared::cluster.global.tile.{COMPLETE}{{}} [%to], [%m, {{{{%c0, %c1}}}}], [{{}}];"
 
 
-def test_a_pair_counts_its_bytes_in_one_block() -> None:
+@pytest.mark.parametrize("mask", ["0xFEFFFFFF", "0xFEFFFFF8", "-16777232"])
+def test_a_pair_counts_its_bytes_in_one_block(mask: str) -> None:
     matrix = np.random.default_rng(6).integers(0, 2**31, (ROWS, COLUMNS)).astype(np.int32)
     found = np.zeros(2 * BYTES, np.uint8)
-    text = pair(COPY.format(".cta_group::2", "%leader"))
+    text = pair(COPY.format(".cta_group::2", "%leader")).replace("0xFEFFFFFF", mask)
     ok(run(text, TensorMapOf(matrix, (4, WIDTH)), [16, 8], found, blocks=2))
     assert np.array_equal(found, matrix[8:16, 16:48].copy().reshape(-1).view(np.uint8))
 

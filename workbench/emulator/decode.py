@@ -110,8 +110,11 @@ _LIBCUDACXX = "/cuda/__barrier/"
 
 
 def _clears_rank(operand: ptx.Operand) -> bool:
-    """Whether it is the mask that makes of an address in shared memory one in the pair's block with the even rank."""
-    return isinstance(operand, ptx.Immediate) and operand.value & 0xFFFFFFFF == 0xFEFFFFFF
+    """Whether it is the mask that makes of an address in shared memory one in the pair's block with the even rank.
+
+    Compilers leave bits out of it that are zero in the address of what is aligned, an mbarrier or a tile.
+    """
+    return isinstance(operand, ptx.Immediate) and operand.value & 0xFFFFFFF0 == 0xFEFFFFF0
 
 
 def _is_of_libcudacxx(location: ptx.SourceLocation) -> bool:

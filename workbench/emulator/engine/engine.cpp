@@ -133,7 +133,8 @@ const std::vector<std::string>& fault_names() {
                                                  "launch_control",
                                                  "index_overflow",
                                                  "race_optimised_away",
-                                                 "barrier_optimised_away"};
+                                                 "barrier_optimised_away",
+                                                 "product_proxy_fence"};
   return names;
 }
 

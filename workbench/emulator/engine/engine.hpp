@@ -365,6 +365,7 @@ enum class FaultKind : int32_t {
   // Of the source only, which Python asks for by a program that is not optimised:
   race_optimised_away,
   barrier_optimised_away,
+  product_proxy_fence,  // as proxy_fence, of a product of tcgen05
   count
 };
 const std::vector<std::string>& fault_names();

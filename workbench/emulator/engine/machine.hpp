@@ -74,8 +74,9 @@ enum class Kind : uint8_t {
 };
 
 // Through what an instruction reads and writes memory. cp.async goes through the generic proxy, but kernels
-// hand its tiles to wgmma without a proxy fence, and are not blamed for it.
-enum class Proxy : uint8_t { generic, copy, async };
+// hand its tiles to wgmma without a proxy fence, and are not blamed for it. A product of tcgen05 is of the
+// async proxy; a fence that is missing in front of it is a fault of its own.
+enum class Proxy : uint8_t { generic, copy, async, product };
 
 struct Operation {
   std::string name, signature;

@@ -11,7 +11,8 @@ constexpr uint32_t kMostOthers = 100;  // that are no failures
 constexpr int32_t kOrder = -1;         // stands for all kinds that say: these two accesses are not in order
 
 bool is_of_order(FaultKind kind) {
-  return kind == FaultKind::race || kind == FaultKind::in_flight || kind == FaultKind::proxy_fence;
+  return kind == FaultKind::race || kind == FaultKind::in_flight || kind == FaultKind::proxy_fence ||
+         kind == FaultKind::product_proxy_fence;
 }
 
 int32_t line_of(const Launch& launch, int32_t pc) {

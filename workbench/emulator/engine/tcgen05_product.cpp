@@ -533,7 +533,7 @@ void add_tensor_products(Table& table) {
         table.add(std::string("tcgen05.mma") + how + (sparse ? ".sp" : "") + (in_tensor ? ".ts" : ".ss"),
                   std::string("a") + (in_tensor ? "a" : "d") + "d" + (sparse ? "a" : "") + "w" + end,
                   multiply, in_tensor | sparse);
-        table.of_unit(make_tensor_unit, Proxy::async);
+        table.of_unit(make_tensor_unit, Proxy::product);
       }
 }
 

@@ -168,11 +168,6 @@ void TensorUnit::free(Warp& warp, const Instruction& instruction) {
     warp.fault(FaultKind::tensor_free, 0, found->columns, Space::none, columns, kOtherColumns, found->pc);
   const TensorRegion region{0xff, kAllOfBand, found->first, found->columns};
   use(warp, 0, *warp.block, region, issue(warp, -1, TensorUse::freed), true);
-  if (found->pair && own.group == 2) {
-    Block& partner = cluster_.blocks[warp.block->rank ^ 1];
-    if (partner.alive == 0)
-      warp.finding(FaultKind::tensor_pair, 0, 0, Space::none, kPeerExited, 0, partner.exit_pc);
-  }
   note_written(*warp.block, region, false);
   found->freed_pc = warp.pc;
   wake();

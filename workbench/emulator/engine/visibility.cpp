@@ -39,12 +39,13 @@ Fault blamed(const Warp& warp, FaultKind kind, int lane, uint64_t address, Space
 void require_proxied(const Warp& warp, const Record& written, uint32_t by, Space space, uint64_t address,
                      int lane) {
   const Machine& machine = *warp.machine;
-  if (of_other_launch(*warp.races, written) || !is_warp(warp, written.agent) ||
-      machine.code[static_cast<size_t>(warp.pc)].proxy != Proxy::async ||
+  const Proxy proxy = machine.code[static_cast<size_t>(warp.pc)].proxy;
+  if (of_other_launch(*warp.races, written) || !is_warp(warp, written.agent) || proxy < Proxy::async ||
       machine.code[static_cast<size_t>(written.pc)].proxy != Proxy::generic ||
       knows(warp.races->known.proxied, warp.races->cluster, written.cluster, written.agent, written.clock))
     return;
-  report(*warp.block->cluster, blamed(warp, FaultKind::proxy_fence, lane, address, space, written, by));
+  const FaultKind kind = proxy == Proxy::product ? FaultKind::product_proxy_fence : FaultKind::proxy_fence;
+  report(*warp.block->cluster, blamed(warp, kind, lane, address, space, written, by));
 }
 
 namespace {

@@ -20,6 +20,7 @@ _KINDS: dict[str, FindingKind] = {
     "swizzle_mismatch": FindingKind.DESCRIPTOR,
     "tensor_descriptor": FindingKind.DESCRIPTOR,
     "incoherent_load": FindingKind.RACE,
+    "product_proxy_fence": FindingKind.PROXY_FENCE,
     "read_only_changed": FindingKind.RACE,
     "sparse_metadata": FindingKind.BAD_OPERAND,
     "launch_control": FindingKind.BAD_OPERAND,
@@ -46,7 +47,7 @@ _KINDS: dict[str, FindingKind] = {
 
 _STRICT = {
     *("read_only_changed", "race_same_value", "race_volatile", "race_of_replicas", "mbarrier_init_fence"),
-    *("warpgroup_apart", "exited_member", "stores_pending", "loads_pending"),
+    *("product_proxy_fence", "warpgroup_apart", "exited_member", "stores_pending", "loads_pending"),
     *("tensor_load_unwaited", "tensor_unordered", "tensor_fence"),
 }
 _NOTES = {"heap_leak", "registers_unlimited"}

@@ -481,6 +481,10 @@ class Races(Launches):
         )
         return f"; {_ordering(list(relaxed))} nothing without fence.acq_rel" if relaxed else ""
 
+    def explain_product_proxy_fence(self) -> tuple[str, str]:
+        """What a product of tcgen05 reads without a fence, as kernels that are right on devices do."""
+        return self.explain_proxy_fence()
+
     def explain_proxy_fence(self) -> tuple[str, str]:
         """An access of the async proxy to what an ordinary store wrote."""
         element, _ = self.element()
