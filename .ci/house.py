@@ -25,8 +25,8 @@ BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 70_415),
     "Python of tests/": (("tests",), (".py",), 65_500),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 9_700),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 26_830),
-    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_973),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 26_930),
+    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 27_920),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
 needs more deletes elsewhere, or says in the commit that raises the budget what the lines are worth."""

@@ -62,6 +62,8 @@ RIGHT = (
     "behind",
     "host_between",
     "texture",
+    "tiled",
+    "pixels",
 )
 
 
@@ -85,6 +87,7 @@ HOST = {
     "too_long": ("out_of_bounds", "kBytes + 4"),
     "direction": ("wrong_direction", "cudaMemcpy(host, device, kBytes, kToDevice)"),
     "unread": ("unread_error", "cudaLaunchKernel(reinterpret_cast"),
+    "tiled_badly": ("tensor_map", "reinterpret_cast<Encode>(found)(&map"),
     "mipmap": ("not_emulated", "cudaMallocMipmappedArray(&device"),
 }
 

@@ -11,6 +11,7 @@ __all__ = [
     "DEFAULT",
     "DEVICES",
     "H200",
+    "PORTABLE_CLUSTER",
     "ArchitectureError",
     "DeviceLimits",
     "architecture",
@@ -28,6 +29,9 @@ ARCHITECTURES = (
 
 A suffix ``a`` adds instructions that no later architecture has, ``f`` those of the architecture's family.
 """
+
+PORTABLE_CLUSTER = 8
+"""Blocks that a cluster may have on every device that has clusters; twice as many where the kernel asks for more."""
 
 DEFAULT = "sm_90a"
 _FOR_OLDER = 80
@@ -152,7 +156,7 @@ class DeviceLimits:
     max_threads_per_block: int = 1024
     max_block: tuple[int, int, int] = (1024, 1024, 64)
     max_grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
-    max_cluster_blocks: int = 8
+    max_cluster_blocks: int = PORTABLE_CLUSTER
     shared_per_block: int = 232_448
     shared_per_sm: int = 233_472
     shared_reserved_per_block: int = 1024

@@ -92,7 +92,7 @@ ELEMENT_TYPES = {
     "tfloat32_ftz": (12, 4),
 }
 _BY_BYTES = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
-_SWIZZLES = (0, 32, 64, 128)
+SWIZZLES = (0, 32, 64, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class TensorMap:
                 f"{-(-inner // 16) * 16 // self.element_bytes} elements wide, or a multiple of "
                 f"{16 // self.element_bytes} elements"
             )
-        if self.swizzle not in _SWIZZLES:
+        if self.swizzle not in SWIZZLES:
             raise ValueError(f"a swizzle has 0, 32, 64 or 128 bytes, not {self.swizzle}")
         if self.swizzle and inner > self.swizzle:
             raise ValueError(

@@ -189,6 +189,7 @@ HOST: dict[str, tuple[str, str]] = {
     "wrong_direction": ("A copy is told a direction that its pointers do not have.", "Correct the direction."),
     "invalid_free": ("Memory is freed twice, or by a pointer that no allocation begins at.", "Free it once."),
     "unread_error": ("A launch failed, and no call has read its error.", "Call cudaGetLastError after launches."),
+    "tensor_map": ("A tensor map is encoded that the driver refuses.", "Correct its shape, strides or box."),
     "not_emulated": ("The program calls a function, or launches a kernel, that is not emulated.", "Leave it out."),
     "unwritten_copy": ("Bytes that nothing has stored are copied to the host.", "Store them, or copy fewer."),
     "unread_output": ("What a launch has stored is never read.", "Copy it to the host, or leave the launch out."),

@@ -14,6 +14,7 @@ static void reverse() {}
 static void count() {}
 static void fill() {}
 static void sample() {}
+static void load() {}
 static float factor;
 
 const int kCount = 64;
@@ -46,6 +47,8 @@ int main(int, char** words) {
                          nullptr, nullptr, nullptr);
   __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&sample), nullptr, "sample", -1, nullptr,
                          nullptr, nullptr, nullptr, nullptr);
+  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&load), nullptr, "load", -1, nullptr, nullptr,
+                         nullptr, nullptr, nullptr);
   __cudaRegisterVar(handle, &factor, nullptr, "factor", 0, sizeof factor, 1, 0);
   __cudaRegisterFatBinaryEnd(handle);
 
@@ -225,6 +228,38 @@ int main(int, char** words) {
       if (host[i] != static_cast<float>(kCount - 1 - i)) return 7;
     cudaDestroyTextureObject(texture);
     cudaFreeArray(resource.array);
+  } else if (wanted == "tiled" || wanted == "pixels" || wanted == "tiled_badly") {
+    for (int i = 0; i < kCount; i++) host[i] = static_cast<float>(i);
+    cudaMemcpy(device, host, kBytes, kToDevice);
+    struct alignas(64) {
+      unsigned long long words[16];
+    } map;
+    const unsigned long long sizes[] = {8, 8, 1}, strides[] = {wanted == "tiled_badly" ? 30ull : 32ull, 256};
+    const unsigned box[] = {4, 4}, steps[] = {1, 1, 1};
+    const int lower[] = {0}, upper[] = {0};
+    int pixels = wanted == "pixels" ? 4 : 0, error, status = -1;
+    if (pixels) {
+      error =
+          cuTensorMapEncodeIm2col(&map, 7, 3, device, sizes, strides, lower, upper, 4, 4, steps, 0, 0, 0, 0);
+    } else {
+      void* found = nullptr;
+      if (cudaGetDriverEntryPointByVersion("cuTensorMapEncode", &found, 12000, 0, &status) || status != 1)
+        return 8;
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, 0, &status);
+      using Encode = int (*)(void*, int, unsigned, void*, const unsigned long long*,
+                             const unsigned long long*, const unsigned*, const unsigned*, int, int, int, int);
+      error = status == 0 ? reinterpret_cast<Encode>(found)(&map, 7, 2, device, sizes, strides, box, steps, 0,
+                                                            0, 0, 0)
+                          : -1;
+    }
+    if (error != (wanted == "tiled_badly" ? 1 : 0)) return 8;
+    if (error == 0) {
+      void* arguments[] = {&pinned, &map, &pixels};
+      cudaLaunchKernel(reinterpret_cast<const void*>(&load), {1, 1, 1}, {32, 1, 1}, arguments, 0, nullptr);
+      cudaDeviceSynchronize();
+      for (int i = 0; i < 16; i++)
+        if (values[i] != static_cast<float>((4 + i / 4) * 8 + 4 + i % 4)) return 7;
+    }
   } else if (wanted == "repeated") {
     cudaMemset(device, 0, kBytes);
     for (int i = 0; i < 100; i++) launch(scale, device);

@@ -66,4 +66,7 @@ int cudaFreeArray(void*);
 int cudaMemcpy2DToArray(void*, size_t, size_t, const void*, size_t, size_t, size_t, int);
 int cudaCreateTextureObject(unsigned long long*, const Resource*, const TextureDescription*, const void*);
 int cudaDestroyTextureObject(unsigned long long);
+int cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsigned long long, int*);
+int cuTensorMapEncodeIm2col(void*, int, unsigned, void*, const unsigned long long*, const unsigned long long*,
+                            const int*, const int*, unsigned, unsigned, const unsigned*, int, int, int, int);
 }

@@ -51,8 +51,8 @@ class HostFinding:
 
     ``kind``: ``host_race`` (memory that an asynchronous copy or a kernel may still use), ``host_access`` (a pointer of
     the device that the host follows), ``out_of_bounds``, ``wrong_direction``, ``invalid_free``, ``unread_error`` (a
-    failed launch whose error nothing reads), ``not_emulated``; of severity strict ``leak``, ``unwritten_copy``
-    and ``unread_output`` (what a launch has stored is never copied back).
+    failed launch whose error nothing reads), ``tensor_map`` (one that the driver refuses), ``not_emulated``; of
+    severity strict ``leak``, ``unwritten_copy`` and ``unread_output`` (what a launch has stored is never copied back).
     ``test``: that of pytest which was running.
     """
 

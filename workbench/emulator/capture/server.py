@@ -8,19 +8,19 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 
-from ..architectures import DeviceLimits
+from ..architectures import PORTABLE_CLUSTER, DeviceLimits
 from ..compiler import CompileError, CompilerUnavailable
 from ..decode import UnsupportedInstruction
 from ..execution import Checks, Prepared, prepare, run
 from ..fault import KernelFault
 from ..findings import Finding, FindingKind
-from ..launch_checks import ArgumentError, LaunchError, shared_bytes_of
+from ..launch_checks import ArgumentError, LaunchError, StructBytes, shared_bytes_of
 from ..mangled import kernel_name_of, matches
-from ..memory import FIRST_ADDRESS, Allocation
+from ..memory import BYTES, ELEMENT_TYPES, FIRST_ADDRESS, SWIZZLES, Allocation, PixelBox, TensorMap, tensor_bytes
 from ..program import Entry, Program
 from ..ptx import PtxSyntaxError
 from ..source import DamagedData, Image, holds_images, images
@@ -37,6 +37,9 @@ _PAGE = 4096
 _MOST_ROWS = 4096
 _CHANGES = b"changes memory"
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_CONFIGURATION, _NO_IMAGE, _INVALID_PTX, _NOT_FOUND = 1, 2, 9, 209, 218, 500
+_NOT_SUPPORTED = 801
+_TILED, _WIDE = 0, 2  # how a tensor map is made
+_MAP_ALIGN = 64
 
 _ERRORS = {
     FindingKind.OUT_OF_BOUNDS: 700,
@@ -66,6 +69,7 @@ class Operation(IntEnum):
     OCCUPANCY = 11
     FINDING = 12
     SOURCE = 13
+    TENSOR_MAP = 14
 
 
 class Fields:
@@ -148,7 +152,8 @@ class HostEvent:
     site: str
 
 
-_Shape = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+_Arguments = list[bytes | StructBytes]
+_Shape = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int, bool]
 
 
 class _Refused(Exception):
@@ -188,6 +193,7 @@ class Server:
     _concurrency: Concurrency = field(init=False)
     _outputs: dict[int, _Output] = field(default_factory=dict)
     _has_pools: bool = False
+    _tensor_maps: dict[bytes, TensorMap] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._concurrency = Concurrency(self.arena)
@@ -304,11 +310,11 @@ class Server:
     def _launch(self, fields: Fields) -> bytes:
         entry = self._kernels[fields.number()]
         grid, block, cluster = fields.numbers(3), fields.numbers(3), fields.numbers(3)
-        shared, _cooperative = fields.numbers(2)
+        shared, _cooperative, non_portable = fields.numbers(3)
         parameters, site, moment = fields.data(), fields.text(), _moment(fields)
         name = str(kernel_name_of(entry.name))
-        arguments = [parameters[p.offset : p.offset + p.size] for p in entry.parameters]
-        shape = grid, block, cluster, shared
+        arguments = [self._with_tensor_maps(parameters[p.offset : p.offset + p.size]) for p in entry.parameters]
+        shape = grid, block, cluster, shared, bool(non_portable)
         key = entry.name, shape, parameters
         if self._changes_nothing(key, entry, shape, arguments):
             self.launched(Launched(name, grid, block, site=site))
@@ -349,7 +355,7 @@ class Server:
         stored = f"the launch of {output.kernel} stores into {output.nbytes} bytes of device memory that nothing reads"
         self.said(HostEvent("unread_output", f"{stored} afterwards: copy them to the host", output.site))
 
-    def _changes_nothing(self, key: object, entry: Entry, shape: _Shape, arguments: list[bytes]) -> bool:
+    def _changes_nothing(self, key: object, entry: Entry, shape: _Shape, arguments: _Arguments) -> bool:
         """Whether a launch that has been checked before leaves memory as it is. It has been executed then.
 
         That is tried once, without checks: loops that repeat a kernel for the sake of its time take no time then.
@@ -371,9 +377,12 @@ class Server:
         self._repeated[key] = now
         return True
 
-    def _prepared(self, entry: Entry, shape: _Shape, arguments: list[bytes], checks: Checks) -> Prepared:
+    def _prepared(self, entry: Entry, shape: _Shape, arguments: _Arguments, checks: Checks) -> Prepared:
         options = self.options
-        grid, block, cluster, shared = shape
+        grid, block, cluster, shared, non_portable = shape
+        limits = options.limits
+        if non_portable and limits.max_cluster_blocks == PORTABLE_CLUSTER:
+            limits = replace(limits, max_cluster_blocks=2 * PORTABLE_CLUSTER)
         return prepare(
             entry,
             grid,
@@ -384,7 +393,7 @@ class Server:
             shared_bytes=shared,
             threads=options.threads,
             seed=options.seed,
-            limits=options.limits,
+            limits=limits,
             max_warp_instructions=options.max_warp_instructions,
             max_seconds=options.max_seconds,
             strict=options.strict,
@@ -393,7 +402,7 @@ class Server:
             max_findings=MOST_FINDINGS,
         )
 
-    def _executed(self, entry: Entry, shape: _Shape, arguments: list[bytes], moment: Moment) -> tuple[Statistics, bool]:
+    def _executed(self, entry: Entry, shape: _Shape, arguments: _Arguments, moment: Moment) -> tuple[Statistics, bool]:
         launch = self._prepared(entry, shape, arguments, Checks.ALL if self._is_checked(entry) else Checks.NONE)
         done, copies = self._concurrency.execute(launch, moment)
         for label, found in copies:
@@ -424,6 +433,43 @@ class Server:
         name = fields.text()
         self._sources[name] = fields.text()
         return b""
+
+    def _tensor_map(self, fields: Fields) -> bytes:
+        how, element_type, interleave, swizzle, fill, rank, address = fields.numbers(7)
+        sizes, strides, steps = fields.numbers(rank), fields.numbers(rank - 1), fields.numbers(rank)
+        box: PixelBox | tuple[int, ...]
+        if how == _TILED:
+            box = fields.numbers(rank)
+        else:
+            channels, pixels, corners = fields.numbers(3)
+            lower, upper = (tuple(_signed(number) for number in fields.numbers(corners)) for _ in range(2))
+            box = PixelBox(lower, upper, channels, pixels, wide=how == _WIDE)
+        types = {number: (name, nbytes) for name, (number, nbytes) in ELEMENT_TYPES.items()}
+        if element_type not in types or interleave or swizzle >= len(SWIZZLES):
+            raise _Refused(_NOT_SUPPORTED)
+        name, nbytes = types[element_type]
+        try:
+            made = TensorMap(
+                *(address, nbytes, sizes, strides, box, steps, SWIZZLES[swizzle]),
+                nan_fill=bool(fill),
+                element_type=name,
+            )
+        except ValueError as error:
+            raise _Refused(_INVALID_VALUE, str(error)) from None
+        raw = tensor_bytes(made)
+        self._tensor_maps[raw] = made
+        return _packed(raw)
+
+    def _with_tensor_maps(self, argument: bytes) -> bytes | StructBytes:
+        """A parameter with the tensor maps in it: bytes that have been encoded here."""
+        places = range(0, len(argument) - BYTES + 1, _MAP_ALIGN) if self._tensor_maps else ()
+        known = [(at, self._tensor_maps.get(argument[at : at + BYTES])) for at in places]
+        found = tuple((at, tensor) for at, tensor in known if tensor is not None)
+        return StructBytes(argument, found) if found else argument
+
+
+def _signed(number: int) -> int:
+    return number - (number >> 63 << 64)
 
 
 def _moment(fields: Fields) -> Moment:
@@ -500,4 +546,5 @@ _ANSWERS: dict[Operation, Callable[[Server, Fields], bytes]] = {
     Operation.OCCUPANCY: Server._occupancy,
     Operation.FINDING: Server._finding,
     Operation.SOURCE: Server._source,
+    Operation.TENSOR_MAP: Server._tensor_map,
 }

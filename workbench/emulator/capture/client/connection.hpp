@@ -26,6 +26,7 @@ enum class Operation : uint32_t {
   occupancy,
   finding,
   source,
+  tensor_map,
 };
 
 class Request {

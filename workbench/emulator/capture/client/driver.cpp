@@ -19,6 +19,7 @@ Error cudaFuncGetAttributes(FunctionAttributes*, const void*);
 Error cudaFuncSetAttribute(const void*, int, int);
 const char* cudaGetErrorName(Error);
 const char* cudaGetErrorString(Error);
+Error cudaRuntimeGetVersion(int*);
 }
 
 namespace {
@@ -124,6 +125,16 @@ CUDA_API Error cuGetProcAddress_v2(const char* name, void** function, int versio
 }
 CUDA_API Error cuGetProcAddress(const char* name, void** function, int version, uint64_t flags) {
   return cuGetProcAddress_v2(name, function, version, flags, nullptr);
+}
+CUDA_API Error cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version,
+                                                uint64_t flags, int* status) {
+  const Error error = cuGetProcAddress_v2(name, function, static_cast<int>(version), flags, status);
+  return done(error);
+}
+CUDA_API Error cudaGetDriverEntryPoint(const char* name, void** function, uint64_t flags, int* status) {
+  int version;
+  cudaRuntimeGetVersion(&version);
+  return cudaGetDriverEntryPointByVersion(name, function, static_cast<unsigned>(version), flags, status);
 }
 // A runtime inside a program asks for it first where its own functions could not be redirected; NVRTC asks,
 // too.

@@ -80,7 +80,7 @@ int carry_out(const Launch& launch, const Moment& moment) {
   request.number(launch.kernel->id);
   for (const Dimensions& three : {launch.grid, launch.block, launch.cluster})
     for (const uint32_t one : three) request.number(one);
-  request.number(launch.shared).number(launch.cooperative);
+  request.number(launch.shared).number(launch.cooperative).number(launch.kernel->non_portable);
   request.bytes(launch.arguments.data(), launch.arguments.size()).text(launch.site);
   Moment known = moment;
   known.programmatic = launch.programmatic;

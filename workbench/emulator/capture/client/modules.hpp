@@ -24,6 +24,7 @@ struct Kernel {
   int registers, static_shared, local_bytes, max_threads, version, architecture;
   Dimensions cluster;  // that it is compiled for, or zeros
   int max_dynamic_shared;
+  bool non_portable = false;  // clusters of more than 8 blocks are allowed
 };
 
 struct Variable {

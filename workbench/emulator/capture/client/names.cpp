@@ -121,8 +121,7 @@ refused cu, MipmappedArrayGetSparseProperties, ModuleEnumerateFunctions, ModuleG
 refused cu, ModuleGetTexRef, MulticastAddDevice, MulticastBindAddr, MulticastBindMem, MulticastCreate
 refused cu, MulticastGetGranularity, MulticastUnbind, OccupancyMaxActiveClusters, OccupancyMaxPotentialClusterSize
 refused cu, ParamSetSize, ParamSetTexRef, ParamSetf, ParamSeti, ParamSetv, SignalExternalSemaphoresAsync
-refused cu, SurfObjectGetResourceDesc, SurfRefGetArray, SurfRefSetArray, TensorMapEncodeIm2col
-refused cu, TensorMapEncodeIm2colWide, TensorMapEncodeTiled, TensorMapReplaceAddress, TexObjectGetResourceDesc
+refused cu, SurfObjectGetResourceDesc, SurfRefGetArray, SurfRefSetArray, TensorMapReplaceAddress, TexObjectGetResourceDesc
 refused cu, TexObjectGetResourceViewDesc, TexObjectGetTextureDesc, UserObjectCreate, UserObjectRelease
 refused cu, UserObjectRetain, WaitExternalSemaphoresAsync
 refused cuCtx, DisablePeerAccess, EnablePeerAccess, FromGreenCtx, GetDevResource, GetExecAffinity, RecordEvent
@@ -166,8 +165,8 @@ refused cuTexRef, SetBorderColor, SetFilterMode, SetFlags, SetFormat, SetMaxAnis
 refused cuTexRef, SetMipmapLevelBias, SetMipmapLevelClamp, SetMipmappedArray
 refused cuda, ArrayGetMemoryRequirements, ArrayGetPlane, ArrayGetSparseProperties, DestroyExternalMemory
 refused cuda, DestroyExternalSemaphore, EventCreateFromEGLSync, ExternalMemoryGetMappedBuffer
-refused cuda, ExternalMemoryGetMappedMipmappedArray, FreeMipmappedArray, FuncGetParamInfo, GetDriverEntryPoint
-refused cuda, GetDriverEntryPointByVersion, GetExportTable, GetMipmappedArrayLevel, GetSurfaceObjectResourceDesc
+refused cuda, ExternalMemoryGetMappedMipmappedArray, FreeMipmappedArray, FuncGetParamInfo
+refused cuda, GetExportTable, GetMipmappedArrayLevel, GetSurfaceObjectResourceDesc
 refused cuda, GetTextureObjectResourceDesc, GetTextureObjectResourceViewDesc, GetTextureObjectTextureDesc
 refused cuda, ImportExternalMemory, ImportExternalSemaphore, IpcCloseMemHandle, IpcGetEventHandle, IpcGetMemHandle
 refused cuda, IpcOpenEventHandle, IpcOpenMemHandle, KernelSetAttributeForDevice, LogsCurrent, LogsDumpToFile

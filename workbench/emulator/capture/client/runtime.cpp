@@ -17,6 +17,7 @@ int workbench::capture::attribute(int which) {
 namespace {
 
 constexpr int kVersion = 13000;
+constexpr int kMaxDynamicShared = 8, kNonPortableCluster = 14;  // of cudaFuncAttribute
 
 // cudaDeviceProp, which CUDA 13 has changed: fields are appended in its order.
 class Properties {
@@ -269,6 +270,7 @@ CUDA_API Error cudaFuncGetAttributes(FunctionAttributes* attributes, const void*
   attributes->ptx_version = kernel->version;
   attributes->binary_version = kernel->architecture;
   attributes->max_dynamic_shared = kernel->max_dynamic_shared;
+  attributes->non_portable = kernel->non_portable;
   for (int i = 0; i < 3; i++)
     attributes->cluster[i] = static_cast<int>(kernel->cluster[static_cast<size_t>(i)]);
   return kSuccess;
@@ -277,7 +279,8 @@ CUDA_API Error cudaFuncSetAttribute(const void* function, int which, int value) 
   Error error = kInvalidDeviceFunction;
   Kernel* kernel = kernel_of_function(function, &error);
   if (kernel == nullptr) return done(error ? error : kInvalidDeviceFunction);
-  if (which != 8) return kSuccess;  // cudaFuncAttributeMaxDynamicSharedMemorySize
+  if (which == kNonPortableCluster) kernel->non_portable = value != 0;
+  if (which != kMaxDynamicShared) return kSuccess;
   if (value < 0 || value + kernel->static_shared > attribute(kSharedOptIn)) return done(kInvalidValue);
   return kernel->max_dynamic_shared = value, kSuccess;
 }
