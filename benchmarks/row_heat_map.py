@@ -409,7 +409,9 @@ def chart(name: str) -> str:
 
 def draw(record: recorded.Record, folder: Path) -> list[Path]:
     """A heat map of each operation that was measured."""
-    from workbench.report import grids, plots
+    import grids
+
+    from workbench.report import plots
 
     written = []
     for name in (n for n in OPERATIONS if any(cell["operation"] == n for cell in record["cells"])):

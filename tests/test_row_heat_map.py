@@ -10,12 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grids
 import pytest
 import recorded
 import row_heat_map
 from row_heat_map import COMPILER, LIGER, OPERATIONS, OURS, Contestant
-
-from workbench.report import grids
 
 
 def contestant(name: str, answer: Any) -> Contestant:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from .plots import BAR, BEST, INK, VENDOR, VENDOR_PALE, _figure, _style
+from workbench.report.plots import BAR, BEST, INK, VENDOR, VENDOR_PALE, _figure, _style
 
 RATIO, SHARE = "ratio", "share"
 """What cells hold: how many times as fast, white at 1, orange below it and blue above it; or a share of 1, in percent,
