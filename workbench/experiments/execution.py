@@ -7,11 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..model.launch import Launch, ceil_div
-from ..model.operation import Operation
-from ..model.problem import Size
 from ..toolchain.occupancy import LIMITS
 from .base import Counts, Experiment, Quantity, ratio
-from .problems import Scale, scales
+from .problems import Scale, scaling
 
 WARP = 32
 
@@ -24,15 +22,8 @@ def _flat(kernel: str, p: Scale, threads: int, per_block: int, *scalars: np.gene
 
 # ----------------------------------------------------------------------------------------------------------- divergence
 
-DIVERGENCE = Operation(
-    name="divergence",
-    summary="divergence: the paths that the lanes of a warp take",
-    problem=Scale,
-    problems=scales,
-    suite=(Scale(n=2**24, factor=512),),
-    defines=lambda p: {},
-    emulator_size=Size(extent=2000, work=2000),
-    cuda_size=Size(extent=1_000_000, work=1_000_000),
+DIVERGENCE = scaling(
+    "divergence", "divergence: the paths that the lanes of a warp take", Scale(n=2**24, factor=512), 2000
 )
 
 
@@ -68,16 +59,8 @@ divergence = Experiment(
 
 # ------------------------------------------------------------------------------------------------------------ occupancy
 
-OCCUPANCY = Operation(
-    name="occupancy",
-    summary="occupancy: warps, or bytes in flight",
-    problem=Scale,
-    problems=scales,
-    suite=(Scale(n=2**25, factor=2),),
-    defines=lambda p: {},
-    emulator_size=Size(extent=10_000, work=10_000),
-    cuda_size=Size(extent=1_000_000, work=1_000_000),
-    metric="GB/s",
+OCCUPANCY = scaling(
+    "occupancy", "occupancy: warps, or bytes in flight", Scale(n=2**25, factor=2), 10_000, metric="GB/s"
 )
 
 
@@ -124,15 +107,8 @@ occupancy = Experiment(
 
 # ------------------------------------------------------------------------------------------------------------ intensity
 
-INTENSITY = Operation(
-    name="arithmetic_intensity",
-    summary="arithmetic intensity: from memory-bound to compute-bound",
-    problem=Scale,
-    problems=scales,
-    suite=(Scale(n=2**25),),
-    defines=lambda p: {},
-    emulator_size=Size(extent=3000, work=3000),
-    cuda_size=Size(extent=1_000_000, work=1_000_000),
+INTENSITY = scaling(
+    "arithmetic_intensity", "arithmetic intensity: from memory-bound to compute-bound", Scale(n=2**25), 3000
 )
 
 
@@ -176,15 +152,8 @@ def _row_tiles(p: Scale, size: Mapping[str, int]) -> Launch:
     return Launch("quantisation", grid, (size["TILE"], 1, 1), arguments, shared_bytes=size.get("SHARED", 0))
 
 
-TILES = Operation(
-    name="tile_quantisation",
-    summary="tile quantisation: the last tile of a row",
-    problem=Scale,
-    problems=scales,
-    suite=(Scale(m=8192, n=1, factor=256),),
-    defines=lambda p: {},
-    emulator_size=Size(extent=2000, work=2000),
-    cuda_size=Size(extent=60_000, work=1_000_000),
+TILES = scaling(
+    "tile_quantisation", "tile quantisation: the last tile of a row", Scale(m=8192, n=1, factor=256), 2000, most=60_000
 )
 
 for _tile in (64, 256):
@@ -213,15 +182,8 @@ tile_quantisation = Experiment(
     "shares multiply.",
 )
 
-WAVES = Operation(
-    name="wave_quantisation",
-    summary="wave quantisation: the last wave of blocks",
-    problem=Scale,
-    problems=scales,
-    suite=(Scale(n=256, factor=8192),),
-    defines=lambda p: {},
-    emulator_size=Size(extent=2000, work=2000),
-    cuda_size=Size(extent=60_000, work=1_000_000),
+WAVES = scaling(
+    "wave_quantisation", "wave quantisation: the last wave of blocks", Scale(n=256, factor=8192), 2000, most=60_000
 )
 
 WAVES.stage(

@@ -18,19 +18,15 @@ from ..model.stage import Stage
 from ..model.strategies import st
 from ..toolchain.compiler import compile_stage
 from .base import Experiment, Quantity, ratio
-from .problems import Scale, Transpose, scales, transposes
+from .problems import Scale, Transpose, scaling, transposes
 
 # ----------------------------------------------------------------------------------------------------------- coalescing
 
-COALESCING = Operation(
-    name="coalescing",
-    summary="coalescing: neighbouring lanes, neighbouring addresses",
-    problem=Scale,
-    problems=scales,
-    suite=(Scale(n=2**25, factor=2),),
-    defines=lambda p: {},
-    emulator_size=Size(extent=3000, work=3000),
-    cuda_size=Size(extent=1_000_000, work=1_000_000),
+COALESCING = scaling(
+    "coalescing",
+    "coalescing: neighbouring lanes, neighbouring addresses",
+    Scale(n=2**25, factor=2),
+    3000,
     metric="GB/s",
 )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import reference
 from ..model.arrays import Array, Arrays
 from ..model.dtypes import FP32
+from ..model.operation import Operation
 from ..model.problem import Cost, Problem, Size, Tier, extents
 from ..model.strategies import st
 
@@ -110,3 +111,12 @@ def transposes(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Transpos
     """Matrices whose extents are within `size`."""
     extent = extents(size, edges)
     return st.builds(Transpose, m=extent, n=extent, seed=st.integers(0, 2**16))
+
+
+def scaling(
+    name: str, summary: str, suite: Scale, extent: int, *, most: int = 1_000_000, **more: Any
+) -> Operation[Scale]:
+    """An operation that scales a matrix: random problems have up to `extent` elements in the emulator, on a GPU rows of
+    up to `most`."""
+    emulated, on_gpu = Size(extent, extent), Size(most, 1_000_000)
+    return Operation(name, summary, Scale, scales, (suite,), lambda p: {}, emulated, on_gpu, **more)
