@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -29,6 +31,13 @@ def one_message(result: Result, code: int, *parts: str) -> None:
     assert "Traceback" not in result.output
     for part in parts:
         assert part in result.stderr
+
+
+def git(*arguments: str, folder: Path | str = ".") -> str:
+    """What git prints in a folder; commits have an author."""
+    options = ("-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false")
+    command = ["git", "-C", str(folder), *options, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def interrupt(*arguments: Any, **options: Any) -> None:

@@ -243,6 +243,30 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield from emulated(monkeypatch)
 
 
+@pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
+def place(request: pytest.FixtureRequest) -> Any:
+    """Where functions of `workbench.ops` are called: `emulated_gpu.Gpu` and `gpu` have `upload` and `download`."""
+    from emulated_gpu import Gpu
+
+    return Gpu if request.param == "cuda" else request.getfixturevalue("gpu")
+
+
+@pytest.fixture
+def rng() -> Any:
+    """Random numbers that are the same in each run."""
+    import numpy as np
+
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def cupy() -> Any:
+    """CuPy, which only some of the tests need."""
+    import cupy
+
+    return cupy
+
+
 @pytest.fixture
 def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run a command line in an empty folder; an exception that is no message fails the test."""

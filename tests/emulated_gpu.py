@@ -192,6 +192,18 @@ class EmulatedGpu(CudaDevice):
         return Fault(Verdict.LAUNCH_ERROR, f"the launch of {kernel} was rejected: {status}")
 
 
+class Gpu:
+    """Arrays of a GPU, as `EmulatedGpu` has them of the emulator."""
+
+    @staticmethod
+    def upload(values: np.ndarray[Any, Any]) -> Any:
+        return cupy.asarray(np.ascontiguousarray(values).view(np.uint8)).view(values.dtype)
+
+    @staticmethod
+    def download(array: Any) -> np.ndarray[Any, Any]:
+        return array.view(np.uint8).get().view(array.dtype)
+
+
 class EmulatedArrays(CupyArrays):
     """Arrays of CuPy on an emulated GPU."""
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from invariants import holds_of_the_reference_alone
 from planted import broken_verdict
-from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
 from workbench import ops, reference
@@ -59,7 +58,7 @@ def test_heads_share_keys_and_rows_are_solved_in_parts():
         assert np.array_equal(found["o"][0, head], o) and np.array_equal(found["lse"][0, head], lse)
 
 
-def test_the_model_adds_up_as_tensor_cores_do(rng):  # noqa: F811
+def test_the_model_adds_up_as_tensor_cores_do(rng):
     a, b = rng.standard_normal((5, 70), np.float32), rng.standard_normal((70, 6), np.float32)
     right = a.astype(np.float64) @ b
     error = np.abs(tensor_core_product(a, b, 8) - right).max()
@@ -318,7 +317,7 @@ def test_a_later_key_changes_no_earlier_row():
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 @pytest.mark.parametrize(("causal", "rows"), [(False, 40), (True, 40), (True, 2)])
-def test_attention_of_arrays(place, rng, layout, causal, rows):  # noqa: F811
+def test_attention_of_arrays(place, rng, layout, causal, rows):
     q, k, v = (rng.standard_normal((2, heads, n, 24)).astype(BF16.numpy) for heads, n in ((4, rows), (2, 70), (2, 70)))
     given = [x if layout == "bhsd" else x.swapaxes(1, 2) for x in (q, k, v)]
     found = ops.attention(*map(place.upload, given), causal=causal, scale=0.25, layout=layout)
@@ -330,7 +329,7 @@ def test_attention_of_arrays(place, rng, layout, causal, rows):  # noqa: F811
     assert np.allclose(lse, right["lse"], 0, 1e-5)
 
 
-def test_attention_takes_packed_queries_keys_and_values(place, rng):  # noqa: F811
+def test_attention_takes_packed_queries_keys_and_values(place, rng):
     packed = place.upload(rng.standard_normal((2, 30, 3, 2, 16)).astype(BF16.numpy))
     found = ops.attention(*(packed[:, :, i] for i in range(3)), layout="bshd")
     q, k, v = (place.download(packed)[:, :, i].swapaxes(1, 2) for i in range(3))
@@ -349,7 +348,7 @@ def test_attention_takes_packed_queries_keys_and_values(place, rng):  # noqa: F8
         (((1, 2, 4, 8),) * 3, {"layout": "sbhd"}, "it has to be bhsd or bshd"),
     ],
 )
-def test_attention_refuses_what_is_none(place, shapes, more, says):  # noqa: F811
+def test_attention_refuses_what_is_none(place, shapes, more, says):
     given = (place.upload(np.zeros(shape, BF16.numpy)) for shape in shapes)
     with pytest.raises(ValueError, match=says):
         ops.attention(*given, **more)

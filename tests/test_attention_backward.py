@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from invariants import holds_of_the_reference_alone
 from planted import broken_verdict
-from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
 from workbench import ops, reference
@@ -163,7 +162,7 @@ def test_a_later_key_changes_no_earlier_row():
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_gradients_of_arrays(place, rng, layout, causal):  # noqa: F811
+def test_gradients_of_arrays(place, rng, layout, causal):
     size = {"batch": 2, "heads": 4, "group": 2, "rows": 40, "keys": 70, "dim": 24}
     problem = AttentionBackwardProblem(**size, causal=causal, scale=0.25)
     inputs = problem.inputs()
@@ -189,7 +188,7 @@ def test_gradients_of_arrays(place, rng, layout, causal):  # noqa: F811
         ({"k": (1, 3, 4, 8), "v": (1, 3, 4, 8)}, "attention_backward: q has shape"),
     ],
 )
-def test_attention_backward_refuses_what_is_none(place, changed, says):  # noqa: F811
+def test_attention_backward_refuses_what_is_none(place, changed, says):
     shapes = dict.fromkeys(("q", "k", "v", "o", "lse", "do"), (1, 2, 4, 8)) | {"lse": (1, 2, 4)} | changed
     given = (np.zeros(shape, np.float32 if n == "lse" else BF16.numpy) for n, shape in shapes.items())
     with pytest.raises(ValueError, match=says):

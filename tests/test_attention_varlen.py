@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from invariants import holds_of_the_reference_alone
 from planted import broken_verdict
-from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
 from workbench import ops, reference
@@ -201,12 +200,12 @@ def test_a_hazard_of_rows_that_tma_stores_is_named(right, broken, verdict):
     assert broken_verdict(STAGES["row_by_row"], right, broken, problem=AT_ENDS) == verdict
 
 
-def packed(rng, lengths, heads, dim=24):  # noqa: F811
+def packed(rng, lengths, heads, dim=24):
     return rng.standard_normal((sum(lengths), heads, dim)).astype(BF16.numpy), np.cumsum([0, *lengths], dtype=np.int32)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_of_packed_arrays(place, rng, causal):  # noqa: F811
+def test_attention_of_packed_arrays(place, rng, causal):
     q, offsets_q = packed(rng, (7, 0, 30, 3), 4)
     both, offsets_k = packed(rng, (9, 5, 40, 0), 4)
     given = place.upload(both)
@@ -236,7 +235,7 @@ def test_attention_of_packed_arrays(place, rng, causal):  # noqa: F811
         ({"offsets_q": np.int64}, TypeError, "offsets_q has dtype int64; it has to be int32"),
     ],
 )
-def test_attention_varlen_refuses_what_is_none(place, changed, error, says):  # noqa: F811
+def test_attention_varlen_refuses_what_is_none(place, changed, error, says):
     shapes = dict.fromkeys("qkv", (4, 2, 8)) | dict.fromkeys(("offsets_q", "offsets_k"), (3,)) | changed
     types = dict.fromkeys("qkv", BF16.numpy)
     given = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import Result
-from command_line import invoke, said
+from command_line import git, invoke, said
 from synthetic import emulated_run, timed_run
 
 from workbench.model.results import Measurement, Run, Timing
@@ -369,19 +368,14 @@ def test_a_folder_of_reports_is_that_of_its_only_device(compare: Any) -> None:
     _message(compare(a, "reports"), "choose one of reports/emulator, reports/nvidia-h200")
 
 
-def _git(*arguments: str) -> None:
-    options = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
-    subprocess.run(["git", *options, *arguments], check=True, capture_output=True)
-
-
 def test_git_has_the_results_of_a_commit(compare: Any) -> None:
     run = timed_run("vector_add")
     older = _scaled(run, lambda stage, m, t: 2.0 if stage == "naive" else 1.0)  # measured again since
     _save(dataclasses.replace(run, stages=run.stages[:1]), "r/gpu/results.json")
     _save(older, "r/gpu/results-20260101T000000Z.json")
-    _git("init")
-    _git("add", ".")
-    _git("commit", "-m", "a")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "a")
     Path("r/gpu/results-20260101T000000Z.json").unlink()
     _save(_scaled(run, lambda stage, m, t: 1.06 if t is m.timing else 1.0), "r/gpu/results.json")
     for where in ("HEAD:r", "HEAD:r/gpu", "HEAD:r/gpu/"):

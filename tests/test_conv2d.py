@@ -11,7 +11,6 @@ import os
 import numpy as np
 import pytest
 from planted import broken_verdict
-from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
 from workbench import ops, reference
@@ -51,7 +50,7 @@ PROBLEMS = [
     ("stride", "pad", "dilation", "groups"),
     [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (1, 0), (1, 3), 2), ((1, 3), (2, 4), (2, 1), 3)],
 )
-def test_the_reference_is_the_sum_over_taps_and_channels(rng, stride, pad, dilation, groups):  # noqa: F811
+def test_the_reference_is_the_sum_over_taps_and_channels(rng, stride, pad, dilation, groups):
     x, f = rng.integers(-3, 4, (2, 7, 9, groups, 3)), rng.integers(-3, 4, (groups, 2, 3, 2, 3))
     found = reference.conv2d(x, f, stride=stride, pad=pad, dilation=dilation)
     reach = [dilation[0] * 2 + 1, dilation[1] + 1]
@@ -66,7 +65,7 @@ def test_the_reference_is_the_sum_over_taps_and_channels(rng, stride, pad, dilat
         assert found[n, p, q, g, k] == total
 
 
-def test_depthwise_is_a_group_a_channel(rng):  # noqa: F811
+def test_depthwise_is_a_group_a_channel(rng):
     x, f = rng.integers(-3, 4, (2, 7, 9, 5, 1)), rng.integers(-3, 4, (5, 1, 3, 3, 1))
     alone = [reference.conv2d(x[..., g : g + 1, :], f[g : g + 1], pad=(1, 1)) for g in range(5)]
     assert np.array_equal(reference.conv2d(x, f, pad=(1, 1)), np.concatenate(alone, axis=3))
@@ -151,7 +150,7 @@ def test_a_broken_kernel_is_found_out(right, broken):
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("activation", ["none", "gelu"])
-def test_conv2d_of_arrays(place, rng, layout, activation):  # noqa: F811
+def test_conv2d_of_arrays(place, rng, layout, activation):
     x, f = (rng.standard_normal(shape).astype(BF16.numpy) for shape in ((2, 9, 7, 6), (8, 3, 2, 3)))
     bias = rng.standard_normal(8).astype(BF16.numpy)
     given = [a if layout == "nhwc" else a.transpose(0, 3, 1, 2) for a in (x, f)]
@@ -186,7 +185,7 @@ def test_conv2d_of_arrays(place, rng, layout, activation):  # noqa: F811
         (((1, 4, 4, 6), (4, 3, 3, 6)), {"layout": "nwhc"}, "it has to be nhwc or nchw"),
     ],
 )
-def test_conv2d_refuses_what_is_none(place, shapes, more, says):  # noqa: F811
+def test_conv2d_refuses_what_is_none(place, shapes, more, says):
     given = (place.upload(np.zeros(shape, BF16.numpy)) for shape in shapes)
     with pytest.raises(ValueError, match=says):
         ops.conv2d(*given, **more)
@@ -433,7 +432,7 @@ def test_warps_of_halo_have_more_outputs_where_blocks_are_many():
     assert workbench.verify(_stage("halo", TILE_M=128, WIDE=1), device="emulator", problem=problem).ok
 
 
-def test_the_least_bytes_are_those_of_pixels_and_taps_that_meet(rng):  # noqa: F811
+def test_the_least_bytes_are_those_of_pixels_and_taps_that_meet(rng):
     for _ in range(300):
         drawn = rng.integers([1, 1, 1, 1, 0, 1], [12, 8, 6, 5, 7, 5])
         extent, windows, taps, stride, pad, dilation = (int(n) for n in drawn)

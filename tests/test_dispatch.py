@@ -29,11 +29,6 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT32 = np.dtype(np.float32)
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
 def integers(rng: np.random.Generator, *shape: int, dtype: np.dtype[Any] = BFLOAT16) -> np.ndarray[Any, Any]:
     return rng.integers(-2, 3, shape).astype(dtype)
 

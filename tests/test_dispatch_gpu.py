@@ -22,18 +22,6 @@ THREADS, STREAMS, CALLS = 100, 4, 1000
 
 
 @pytest.fixture
-def cupy() -> Any:
-    import cupy
-
-    return cupy
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
-@pytest.fixture
 def products(cupy: Any, rng: np.random.Generator) -> list[tuple[Any, Any, np.ndarray[Any, Any]]]:
     """Operands and the product of a few, whose kernel takes tensor maps."""
     made = []

@@ -128,11 +128,6 @@ def gpu_context() -> Any:
     return contextlib.nullcontext()
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
 def test_a_package_imports_nothing_but_what_it_has_and_the_libraries_of_arrays(exported: Any) -> None:
     package = exported("softmax", "3x64,dtype=fp32,out=fp32")
     allowed = {"cupy", "torch", "numpy", "ml_dtypes", *sys.stdlib_module_names}

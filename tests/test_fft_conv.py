@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 from planted import broken_verdict
-from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
 from workbench import harness, ops, reference
@@ -33,7 +32,7 @@ PROBLEMS = [
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 7, 16])
-def test_the_reference_is_the_sum_of_the_definition(length, causal, rng):  # noqa: F811
+def test_the_reference_is_the_sum_of_the_definition(length, causal, rng):
     u, k = rng.standard_normal((2, length)), rng.standard_normal(length)
     right = np.zeros((2, length))
     for t in range(length):
@@ -244,7 +243,7 @@ def test_pairs_that_do_not_fit_into_the_l2_are_transformed_in_several_launches()
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_fft_conv_of_arrays_and_of_a_prepared_filter(place, rng, causal):  # noqa: F811
+def test_fft_conv_of_arrays_and_of_a_prepared_filter(place, rng, causal):
     u, k = rng.standard_normal((3, 2, 300)).astype(BF16.numpy), rng.standard_normal((2, 300), np.float32)
     right = reference.fft_conv(u, k, causal=causal)
     given = place.upload(u)
@@ -263,7 +262,7 @@ def test_fft_conv_of_arrays_and_of_a_prepared_filter(place, rng, causal):  # noq
         (((3, 8), (8,)), r"k has shape \(8,\)"),
     ],
 )
-def test_fft_conv_refuses_what_is_none(place, shapes, says):  # noqa: F811
+def test_fft_conv_refuses_what_is_none(place, shapes, says):
     kinds = (BF16.numpy, np.float32)
     given = (place.upload(np.zeros(shape, kind)) for shape, kind in zip(shapes, kinds, strict=True))
     with pytest.raises(ValueError, match=says):

@@ -50,11 +50,6 @@ def taken(gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch) -> EmulatedGpu:
     return gpu
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
 def test_arrays_with_dlpack_are_answered_with_those_of_their_namespace(taken: EmulatedGpu, rng) -> None:
     x, residual, w = (rng.standard_normal(s).astype(np.float32) for s in ((4, 64), (4, 64), 64))
     given = [Packed(taken.upload(values)) for values in (x, residual, w)]

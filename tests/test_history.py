@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
-from command_line import invoke, said
+from command_line import git, invoke, said
 from fakes import NumpyDevice
 from rich.console import Console
 from synthetic import H200, environment, timed_run
@@ -38,14 +37,9 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
     return run
 
 
-def _git(*arguments: str) -> None:
-    options = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
-    subprocess.run(["git", *options, *arguments], check=True, capture_output=True)
-
-
 def _commit() -> None:
-    _git("add", ".")
-    _git("commit", "-m", "results")
+    git("add", ".")
+    git("commit", "-m", "results")
 
 
 def _run(day: int, factor: float = 1.0, *stages: str, **changes: Any) -> Run:
@@ -61,7 +55,7 @@ def _run(day: int, factor: float = 1.0, *stages: str, **changes: Any) -> Run:
 @pytest.fixture
 def repository(history: Any) -> None:
     """Three commits and a working tree: everything, then `naive` again and 10 % slower, then damaged, then faster."""
-    _git("init")
+    git("init")
     store.Folder(FOLDER).save(_run(1))
     _commit()
     store.Folder(FOLDER).save(_run(2, 1.1, "naive"))
@@ -131,7 +125,7 @@ def test_without_git_there_is_the_present(history: Any) -> None:
 
 
 def test_another_device_starts_anew(history: Any) -> None:
-    _git("init")
+    git("init")
     store.Folder(FOLDER).save(_run(1, device=dataclasses.replace(H200, name="NVIDIA B200")))
     _commit()
     for record in store.files(FOLDER):

@@ -21,11 +21,6 @@ from workbench.ops import _launch, arrays, launched
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
-@pytest.fixture
 def in_c(gpu: EmulatedGpu) -> Iterator[EmulatedGpu]:
     """Counts calls made in C++ since; a class that was not prepared is not."""
     gpu.entered = 0

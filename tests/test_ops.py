@@ -196,18 +196,6 @@ def test_arrays_of_another_library_are_refused():
         ops.gemm(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))
 
 
-@pytest.fixture
-def cupy():
-    import cupy
-
-    return cupy
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
-
-
 def upload(cupy, values):
     """To the GPU by way of bytes: CuPy need not know the dtype's arithmetic."""
     raw = cupy.asarray(np.ascontiguousarray(values).view(np.uint8))

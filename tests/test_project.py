@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from command_line import git, said
 from command_line import invoke as workbench
-from command_line import said
 
 from workbench.catalogue import registry
 from workbench.records import environment, tuned
@@ -291,12 +291,6 @@ def test_pytest_makes_an_item_of_every_stage_of_the_project(project: Path, monke
     found = subprocess.run([*command, "--workbench-device=emulator"], capture_output=True, text=True)
     assert "signs cannot be imported" in found.stdout
     assert "ZeroDivisionError" in found.stdout
-
-
-def git(*arguments: str) -> str:
-    """What git prints in the working directory."""
-    identity = ("-c", "user.name=x", "-c", "user.email=x@example.com")
-    return subprocess.run(["git", *identity, *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_a_report_that_git_has_is_not_made_again_of_uncommitted_changes(project: Path) -> None:

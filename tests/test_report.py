@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import git
 from matplotlib.colors import to_hex
 from pandas import DataFrame
 from synthetic import MISMATCH, emulated_run, environment, stage, timed_run, verification
@@ -547,17 +548,11 @@ def test_the_environment_names_no_machine_and_no_user() -> None:
 
 
 def test_the_environment_knows_a_dirty_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import subprocess
-
-    def git(*arguments: str) -> None:
-        options = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", "-C", str(tmp_path), *options, *arguments], check=True, capture_output=True)
-
     assert environment_module._checkout(tmp_path) == ("unknown", False)
-    git("init")
+    git("init", folder=tmp_path)
     (tmp_path / "a").write_text("a")
-    git("add", "a")
-    git("commit", "-m", "a")
+    git("add", "a", folder=tmp_path)
+    git("commit", "-m", "a", folder=tmp_path)
     commit, dirty = environment_module._checkout(tmp_path)
     assert (len(commit), dirty) == (40, False)
     (tmp_path / "reports").mkdir()

@@ -7,38 +7,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from emulated_gpu import EmulatedGpu
 
 from workbench import ops, reference
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-
-
-class Gpu:
-    """Arrays of a GPU, as `EmulatedGpu` has them of the emulator."""
-
-    @staticmethod
-    def upload(values: np.ndarray) -> Any:
-        import cupy
-
-        return cupy.asarray(np.ascontiguousarray(values).view(np.uint8)).view(values.dtype)
-
-    @staticmethod
-    def download(array: Any) -> np.ndarray:
-        return array.view(np.uint8).get().view(array.dtype)
-
-
-@pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
-def place(request: pytest.FixtureRequest) -> type[Gpu] | EmulatedGpu:
-    if request.param == "cuda":
-        return Gpu
-    emulated: EmulatedGpu = request.getfixturevalue("gpu")
-    return emulated
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
 
 
 def close(found: Any, expected: np.ndarray, tolerance: float = 1e-5) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import sample
+from command_line import git
 from sample import EXAMPLES, LEAST, assembled, changed_files, spread, variant, words_of
 from sampled import Sampled
 
@@ -42,20 +43,15 @@ def test_the_samples_of_all_stages_have_every_distribution() -> None:
     assert set(found) == set(Distribution)
 
 
-def _git(folder: Path, *arguments: str) -> None:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
-
-
 def test_files_that_were_committed_edited_or_made_since_a_commit_have_changed(tmp_path: Path) -> None:
-    _git(tmp_path, "init", "-q")
+    git("init", "-q", folder=tmp_path)
     for name in ("committed", "edited", "left"):
         (tmp_path / name).write_text("before")
     (tmp_path / ".gitignore").write_text("ignored\n")
-    _git(tmp_path, "add", "-A")
-    _git(tmp_path, "commit", "-qm", "first")
+    git("add", "-A", folder=tmp_path)
+    git("commit", "-qm", "first", folder=tmp_path)
     (tmp_path / "committed").write_text("after")
-    _git(tmp_path, "commit", "-qam", "second")
+    git("commit", "-qam", "second", folder=tmp_path)
     for name in ("edited", "new", "ignored"):
         (tmp_path / name).write_text("after")
     found = {path.name for path in changed_files(tmp_path, "HEAD~1")}
@@ -263,15 +259,15 @@ def run(tmp_path: Path) -> Callable[..., str]:
     ):
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         (clone / name).write_text("")
-    _git(clone, "init", "-q", "-b", "main")
+    git("init", "-q", "-b", "main", folder=clone)
     lines = [
         f"python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bin/{c}"
         for c in ("workbench run", "python -m pytest")
     ]
     for message in ("first", "second"):
         (clone / "README.md").write_text("\n".join([message, *lines]))
-        _git(clone, "add", "-A")
-        _git(clone, "commit", "-qm", message)
+        git("add", "-A", folder=clone)
+        git("commit", "-qm", message, folder=clone)
 
     def called(*arguments: str) -> str:
         log.write_text("")
@@ -314,6 +310,6 @@ def test_ci_takes_a_sample_since_a_commit_that_has_passed_and_everything_where_t
     (clone / ".ci/passed").write_text("0" * 40)  # of another history
     assert "--changed-since" not in run()
     (clone / ".ci/passed").unlink()
-    _git(clone, "checkout", "-qb", "branch")
-    _git(clone, "commit", "-qm", "third", "--allow-empty")
+    git("checkout", "-qb", "branch", folder=clone)
+    git("commit", "-qm", "third", "--allow-empty", folder=clone)
     assert f"--changed-since {head}" in run()

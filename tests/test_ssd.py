@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from invariants import holds_of_the_reference_alone
 from planted import broken_verdict
-from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
 from workbench import harness, ops, reference
@@ -277,7 +276,7 @@ def test_what_is_not_finite_reaches_later_places_and_no_other_head():
 
 
 @pytest.mark.parametrize("initial", [False, True])
-def test_ssd_of_arrays_that_lie_side_by_side(place, rng, initial):  # noqa: F811
+def test_ssd_of_arrays_that_lie_side_by_side(place, rng, initial):
     heads, groups, dim, state = 4, 2, 16, 8
     packed = rng.standard_normal((2, 90, heads * dim + 2 * groups * state)).astype(BF16.numpy)
     parts = np.split(packed, [heads * dim, heads * dim + groups * state], axis=2)
@@ -301,7 +300,7 @@ def test_ssd_of_arrays_that_lie_side_by_side(place, rng, initial):  # noqa: F811
         (((1, 3, 4, 200), (1, 3, 4), (1, 3, 4, 8), (1, 3, 4, 8)), "the last at most 128"),
     ],
 )
-def test_ssd_refuses_what_is_none(place, shapes, says):  # noqa: F811
+def test_ssd_refuses_what_is_none(place, shapes, says):
     kinds = (BF16.numpy, np.float32, BF16.numpy, BF16.numpy)
     given = (place.upload(np.zeros(shape, kind)) for shape, kind in zip(shapes, kinds, strict=True))
     with pytest.raises(ValueError, match=says):
