@@ -6,12 +6,14 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -133,19 +135,6 @@ def begin_a_run_without_end(watching: Watching) -> int:
     endless = "import os\nwith open('process', 'w') as told:\n    told.write(str(os.getpid()))\nwhile True:\n    pass\n"
     save(watching.declaration, endless)
     return int((watching.root / "process").read_text())
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_while_a_process_starts_comes_when_it_has_started() -> None:
-    done = []
-    with pytest.raises(KeyboardInterrupt), watch._undisturbed():
-        signal.raise_signal(signal.SIGINT)
-        done.append("started")
-    assert done == ["started"]
-    with watch._undisturbed():
-        pass
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_save_of_the_source_a_header_or_the_declaration_is_a_run_and_what_passes_is_kept(watching: Watching) -> None:
@@ -488,3 +477,11 @@ def test_what_was_deleted_is_not_called_saved(tmp_path: Path) -> None:
     (tmp_path / "there.cu").touch()
     (said,) = watch.lines(watch.Began([str(tmp_path / name) for name in ("there.cu", "gone.cu")], cancelled=False))
     assert said.endswith(" there.cu saved, gone.cu deleted")
+
+
+def test_ctrl_c_does_not_reach_the_server_that_forks_the_processes_of_runs() -> None:
+    process = watch._Process(watch.Job("vector_add:naive", "emulator", 1, 0, None, False))
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    blocked = re.search(r"^SigBlk:\s*(\w+)$", Path(f"/proc/{server._forkserver_pid}/status").read_text(), re.MULTILINE)
+    process.kill()
+    assert blocked and int(blocked[1], 16) >> (signal.SIGINT - 1) & 1

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 
 def main() -> None:
@@ -82,7 +83,8 @@ def supervised(command: Callable[[], int]) -> int:
         os.close(reader)
         _end_with(parent)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, _Interrupt())
+            signal.signal(signal.SIGINT, interrupt := _Interrupt())
+            sys.unraisablehook = interrupt.swallowed
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         code = command()
         os.write(writer, bytes([code & 255]))
@@ -103,29 +105,27 @@ def supervised(command: Callable[[], int]) -> int:
 class _Interrupt:
     """Raises KeyboardInterrupt once where Ctrl-C comes twice: from the terminal or a group, and handed on.
 
-    Python swallows what is raised while it frees memory: then it is raised a little later.
+    Python swallows what is raised while it frees something (`sys.unraisablehook`): then it is raised a little later.
     """
 
     AGAIN, LATER = 0.5, 0.02
-    SWALLOWED = ("gc_callback", "__del__")
 
     def __init__(self) -> None:
         self._last = float("-inf")
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
+        if time.monotonic() - self._last >= self.AGAIN:
+            self._last = time.monotonic()
+            raise KeyboardInterrupt
+
+    def swallowed(self, about: Any) -> None:
         import threading
 
-        if time.monotonic() - self._last < self.AGAIN:
+        if about.exc_type is not KeyboardInterrupt:
+            sys.__unraisablehook__(about)
             return
-        names = set()
-        while frame is not None:
-            names.add(frame.f_code.co_name)
-            frame = frame.f_back
-        if names.intersection(self.SWALLOWED):
-            threading.Timer(self.LATER, os.kill, (os.getpid(), number)).start()
-            return
-        self._last = time.monotonic()
-        raise KeyboardInterrupt
+        self._last = float("-inf")
+        threading.Timer(self.LATER, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
 def _end_with(parent: int) -> None:

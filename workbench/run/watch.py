@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -46,6 +46,7 @@ from ..toolchain.compiler import (
     source_of,
     with_headers,
 )
+from ..workers.cluster import held_back
 from . import verifier
 from .verifier import Session
 
@@ -314,22 +315,6 @@ def _said(error: BaseException) -> str:
     return str(error) if ours else traceback.format_exc(limit=-3).strip()
 
 
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Lets Ctrl-C wait: a process that was told half of what it is to do would print a traceback."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: waiting.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if waiting:
-        signal.raise_signal(signal.SIGINT)
-
-
 class _Process:
     """A process for one run, which is started before the run is."""
 
@@ -338,7 +323,7 @@ class _Process:
         context.set_forkserver_preload([PRELOADED])
         self.connection, theirs = multiprocessing.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, job))
-        with _undisturbed():
+        with held_back():  # also from the server that forks them, while it imports
             self._process.start()
         theirs.close()
         self.running = False
