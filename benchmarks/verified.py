@@ -94,7 +94,8 @@ def try_again(row: recorded.Record, commit: str, gpu: str, seconds: float) -> No
 
 def measure(chosen: argparse.Namespace) -> None:
     stop = time.monotonic() + chosen.seconds
-    record = recorded.begin(open_device("cuda").info(), "verifications")
+    device = open_device("cuda")
+    record = recorded.begin(device.info(), "verifications")
     if chosen.file.exists():
         record["verifications"] = recorded.read(chosen.file)["verifications"]
     rows, cards, commit = record["verifications"], gpus(), record["environment"]["commit"]
@@ -114,8 +115,8 @@ def measure(chosen: argparse.Namespace) -> None:
         rows.append(verify(spec, examples, commit, gpu, left))
 
     jobs: list[Callable[[str, float], object]] = [partial(try_again, row, commit) for row in wrong(record)]
-    asked_for = chosen.only or registry.operations()
-    so_far = {spec: count for spec, count in problems(record).items() if spec.partition(":")[0] in asked_for}
+    fitting = {s.spec for s in registry.select(chosen.only) if s.misfit(device.architecture) is None}
+    so_far = {spec: count for spec, count in problems(record).items() if spec in fitting}
     missing = {spec: chosen.problems - count for spec, count in so_far.items() if count < chosen.problems}
     first = sorted(missing, key=lambda spec: -missing[spec])
     jobs += [partial(keep, spec, -(-missing[spec] // chosen.turns)) for spec in first] * chosen.turns
@@ -140,7 +141,7 @@ def problems(record: recorded.Record) -> dict[str, int]:
 
 def wrong(record: recorded.Record) -> list[recorded.Record]:
     """Verifications that ended with another verdict than pass."""
-    return [row for row in record["verifications"] if row["verdict"] not in ("", "pass")]
+    return [row for row in record["verifications"] if row["verdict"] not in ("", "pass", "unsupported")]
 
 
 def summary(record: recorded.Record) -> str:
