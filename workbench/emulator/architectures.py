@@ -8,6 +8,7 @@ from functools import lru_cache
 
 __all__ = [
     "ARCHITECTURES",
+    "BY_CAPABILITY",
     "DEFAULT",
     "DEVICES",
     "H200",
@@ -223,6 +224,9 @@ DEVICES = {
     )
 }
 """A device of each architecture, by the architecture without a suffix."""
+
+BY_CAPABILITY = {int(arch.removeprefix("sm_")): limits for arch, limits in DEVICES.items()}
+"""The same by compute capability times ten."""
 
 
 def limits_of(arch: str) -> DeviceLimits:

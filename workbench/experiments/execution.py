@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..emulator.architectures import BY_CAPABILITY
 from ..model.launch import Launch, ceil_div
-from ..toolchain.occupancy import LIMITS
+from ..toolchain.occupancy import SHARED_UNIT
 from .base import Counts, Experiment, Quantity, ratio
 from .problems import Scale, scaling
 
@@ -66,8 +67,8 @@ OCCUPANCY = scaling(
 
 def _limited(p: Scale, size: Mapping[str, int]) -> Launch:
     """With so much shared memory that `BLOCKS` blocks are resident, and no more."""
-    limits = LIMITS[90]
-    most = limits.shared // size["BLOCKS"] // limits.shared_unit * limits.shared_unit - limits.shared_reserved
+    limits = BY_CAPABILITY[90]
+    most = limits.shared_per_sm // size["BLOCKS"] // SHARED_UNIT * SHARED_UNIT - limits.shared_reserved_per_block
     per_block = size["THREADS"] * size["WIDTH"] * size["LOADS"]
     return _flat("occupancy", p, size["THREADS"], per_block, np.float32(p.factor), shared_bytes=most)
 
@@ -190,7 +191,7 @@ WAVES.stage(
     "one block a multiprocessor",
     source="experiments/quantisation.cu",
     idea="a block works on 256 elements, and asks for all shared memory",
-    parameters={"TILE": 256, "SHARED": LIMITS[90].shared_per_block},
+    parameters={"TILE": 256, "SHARED": BY_CAPABILITY[90].shared_per_block},
     supports=lambda p: None if p.m < 2**16 else "a grid has at most 65,535 blocks along y",
     architecture=90,
 )(_row_tiles)

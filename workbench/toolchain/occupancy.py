@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..emulator.architectures import BY_CAPABILITY
 from ..model.launch import ceil_div
 from ..model.problem import Problem
 from ..model.results import Resources
@@ -12,39 +13,11 @@ from ..model.stage import Stage
 from .compiler import compile_stage
 
 WARP = 32
-KIB = 1024
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one multiprocessor holds: warps, blocks, 32-bit registers, bytes of shared memory.
-
-    Registers are given to a warp in units of `register_unit`, warps in groups of `warp_unit` (one for each of the four
-    schedulers), shared memory to a block in units of `shared_unit` plus `shared_reserved` bytes of the system's own.
-    """
-
-    warps: int
-    blocks: int
-    shared: int
-    shared_per_block: int
-    registers: int = 65536
-    registers_per_thread: int = 255
-    threads_per_block: int = 1024
-    register_unit: int = 256
-    warp_unit: int = 4
-    shared_unit: int = 128
-    shared_reserved: int = KIB
-
-
-LIMITS = {
-    80: Limits(64, 32, 164 * KIB, 163 * KIB),
-    86: Limits(48, 16, 100 * KIB, 99 * KIB),
-    87: Limits(48, 16, 164 * KIB, 163 * KIB),
-    89: Limits(48, 24, 100 * KIB, 99 * KIB),
-    90: Limits(64, 32, 228 * KIB, 227 * KIB),
-    100: Limits(64, 32, 228 * KIB, 227 * KIB),
-}
-"""By compute capability times ten. Source: CUDA C++ Programming Guide, technical specifications by capability."""
+REGISTERS_PER_THREAD, REGISTER_UNIT, WARP_UNIT, SHARED_UNIT = 255, 256, 4, 128
+"""Most registers of a thread; the units in which registers are given to a warp, warps to the four schedulers, and bytes
+of shared memory to a block."""
 
 
 @dataclass(frozen=True)
@@ -66,27 +39,27 @@ def occupancy(registers: int, shared_bytes: int, threads: int, architecture: int
     `registers` a thread, `shared_bytes` a block (static plus dynamic), `threads` a block, `architecture` the compute
     capability times ten. Raises ValueError for an architecture whose limits are not known.
     """
-    if architecture not in LIMITS:
-        known = ", ".join(f"{a / 10:.1f}" for a in LIMITS)
+    if architecture not in BY_CAPABILITY:
+        known = ", ".join(f"{a / 10:.1f}" for a in BY_CAPABILITY)
         raise ValueError(f"no limits are known for compute capability {architecture / 10:.1f}; known are {known}")
-    m = LIMITS[architecture]
+    m = BY_CAPABILITY[architecture]
     warps = ceil_div(threads, WARP)
     for excess, limiter in (
-        (threads > m.threads_per_block, f"more than {m.threads_per_block} threads a block"),
-        (registers > m.registers_per_thread, f"more than {m.registers_per_thread} registers a thread"),
+        (threads > m.max_threads_per_block, f"more than {m.max_threads_per_block} threads a block"),
+        (registers > REGISTERS_PER_THREAD, f"more than {REGISTERS_PER_THREAD} registers a thread"),
         (shared_bytes > m.shared_per_block, f"more than {m.shared_per_block} bytes of shared memory a block"),
     ):
         if excess:
             return Occupancy(0, 0.0, limiter)
-    fits = {"warps": m.warps // warps, "blocks": m.blocks}
+    fits = {"warps": m.max_warps_per_sm // warps, "blocks": m.max_blocks_per_sm}
     if registers:
-        warp_registers = ceil_div(registers * WARP, m.register_unit) * m.register_unit
-        fits["registers"] = m.registers // warp_registers // m.warp_unit * m.warp_unit // warps
-    block_shared = ceil_div(shared_bytes + m.shared_reserved, m.shared_unit) * m.shared_unit
-    fits["shared memory"] = m.shared // block_shared
+        warp_registers = ceil_div(registers * WARP, REGISTER_UNIT) * REGISTER_UNIT
+        fits["registers"] = m.registers_per_sm // warp_registers // WARP_UNIT * WARP_UNIT // warps
+    if block_shared := ceil_div(shared_bytes + m.shared_reserved_per_block, SHARED_UNIT) * SHARED_UNIT:
+        fits["shared memory"] = m.shared_per_sm // block_shared
     blocks = min(fits.values())
     limiter = " and ".join(name for name, most in fits.items() if most == blocks)
-    return Occupancy(blocks, blocks * warps / m.warps, limiter)
+    return Occupancy(blocks, blocks * warps / m.max_warps_per_sm, limiter)
 
 
 def resources(stage: Stage[Any], problem: Problem, architecture: int | None = None) -> list[Resources]:

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..emulator import DeviceLimits
-from ..emulator.architectures import DEVICES
+from ..emulator.architectures import BY_CAPABILITY
 from ..model.errors import WrongUsage
 
 __all__ = ["Driver", "Target", "registers_of_cubin", "target_of"]
-
-_LIMITS = {int(arch.removeprefix("sm_")): limits for arch, limits in DEVICES.items()}
-"""By compute capability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +31,10 @@ def target_of(asked: str | int) -> Target:
     """The target named ``sm_90a``, ``sm_90``, ``90`` or such. Raises ``WrongUsage`` for one that is not emulated."""
     found = re.fullmatch(r"(?:sm_?)?(\d+)[af]?", str(asked))
     capability = int(found[1]) if found else -1
-    if capability not in _LIMITS:
-        known = ", ".join(Target(number, limits).name for number, limits in _LIMITS.items())
+    if capability not in BY_CAPABILITY:
+        known = ", ".join(Target(number, limits).name for number, limits in BY_CAPABILITY.items())
         raise WrongUsage(f"{asked!r} is not a target that Triton's kernels are emulated for; the targets: {known}")
-    return Target(capability, _LIMITS[capability])
+    return Target(capability, BY_CAPABILITY[capability])
 
 
 class Driver:
