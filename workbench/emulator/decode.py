@@ -112,9 +112,9 @@ _LIBCUDACXX = "/cuda/__barrier/"
 def _clears_rank(operand: ptx.Operand) -> bool:
     """Whether it is the mask that makes of an address in shared memory one in the pair's block with the even rank.
 
-    Compilers leave bits out of it that are zero in the address of what is aligned, an mbarrier or a tile.
+    Compilers leave lower bits out of it that they know to be zero in the address of an mbarrier or a tile.
     """
-    return isinstance(operand, ptx.Immediate) and operand.value & 0xFFFFFFF0 == 0xFEFFFFF0
+    return isinstance(operand, ptx.Immediate) and operand.value & 0xFFFF0000 == 0xFEFF0000
 
 
 def _is_of_libcudacxx(location: ptx.SourceLocation) -> bool:
@@ -189,7 +189,7 @@ class _Decoder:
             self.tensor(instruction, operands)
             return
         elif self.pairs and instruction.opcode == "and.b32" and any(_clears_rank(o) for o in operands[1:]):
-            name, operands = "mapa.leader.u32", [operands[0], *(o for o in operands[1:] if not _clears_rank(o))]
+            name, operands = "mapa.leader.u32", [operands[0], *sorted(operands[1:], key=_clears_rank)]
         elif base in ("add", "sub", "fma") and instruction.parts[-2:] in _MIXED:
             self.mixed(instruction, operands)
             return

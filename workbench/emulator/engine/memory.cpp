@@ -574,13 +574,13 @@ void store_zeros(Warp& warp, const Instruction& instruction) {  // [address], by
 // ---- addresses in a cluster
 
 // The same place in the block of the pair with the even rank. Devices put a block's own rank into the address
-// of its shared memory, so that kernels clear a bit for it.
+// of its shared memory, so that kernels clear a bit for it. The mask may clear lower bits, too.
 void map_to_leader(Warp& warp, const Instruction& instruction) {
-  const Source<uint32_t> address(warp, instruction.operands[1]);
+  const Source<uint32_t> address(warp, instruction.operands[1]), mask(warp, instruction.operands[2]);
   const Block& own = *warp.block;
   write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
     const uint32_t rank = address[l] >> kRankShift ? (address[l] >> kRankShift) - 1 : own.rank;
-    return (address[l] & ((1u << kRankShift) - 1)) | ((rank & ~1u) + 1) << kRankShift;
+    return (address[l] & mask[l] & ((1u << kRankShift) - 1)) | ((rank & ~1u) + 1) << kRankShift;
   });
 }
 
@@ -653,7 +653,7 @@ void add_memory_operations(Table& table) {
     table.add("getctarank" + std::string(space) + ".u32", "Ww", rank_of<uint32_t>);
     table.add("getctarank" + std::string(space) + ".u64", "Wd", rank_of<uint64_t>);
   }
-  table.add("mapa.leader.u32", "Ww", map_to_leader);
+  table.add("mapa.leader.u32", "Www", map_to_leader);
   table.add("st.bulk.shared", "add", store_zeros<false>);
   table.add("st.bulk", "add", store_zeros<true>);
   for (const char* name : {"prefetch.L1", "prefetch.L2", "prefetch.global.L1", "prefetch.global.L2",

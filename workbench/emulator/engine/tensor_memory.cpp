@@ -317,6 +317,8 @@ void TensorUnit::check_order(const Warp& warp, int lane, const TensorRecord& bef
   const WarpRaces& own = *warp.races;
   const bool known = some_lane_knows(own, own.cluster, before.agent, before.clock);
   if (!known) {
+    // both blocks of a pair allocate at once: what follows one allocation follows the other
+    if (before.use == TensorUse::allocated && before.block != warp.block->id) return;
     if (before.executed && now.executed && before.agent == now.agent) {
       if (!in_pipeline(before, now))
         conflict(warp, FaultKind::tensor_unordered, lane, address, before, static_cast<int64_t>(now.use));
