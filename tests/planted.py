@@ -16,7 +16,9 @@ def source_with(text: str, path: Path) -> str:
     """A source with the header in place of its inclusion that has the text, and with others by their whole paths."""
     source = path.read_text()
     for name in re.findall(r'#include "(.+?)"', source):
-        header = next(root / name for root in (path.parent, INCLUDE) if (root / name).exists())
+        header = next(
+            root / name for root in (path.parent, path.parents[1] / "include", INCLUDE) if (root / name).exists()
+        )
         inner = "" if text in source else source_with(text, header)
         put = inner.replace("#pragma once", "") if text in inner else f'#include "{header}"'
         source = source.replace(f'#include "{name}"', put)

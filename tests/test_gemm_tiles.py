@@ -159,7 +159,7 @@ def test_every_tile_that_flexible_multicast_may_choose_can_be_launched(p):
         ((128, 64, 2, 0, 1), "      consumed.release_last();\n", "", "deadlock"),
         ((128, 64, 2, 0, 1), "tma_load_to(ALL,", "tma_load_to(1 << cluster_rank(),", "deadlock"),
         ((128, 64, 2, 1, 1), "full, row + own, column", "full, row, column", "mismatch"),
-        ((128, 64, 2, 1, 1), "to + own * PANEL, map", "to, map", "in_flight"),
+        ((128, 64, 2, 1, 1), "to + own * PANEL;", "to;", "in_flight"),
         ((128, 64, 4, 0, 1), "int own = cluster_rank() *", "int own = 0 *", "in_flight"),
         ((128, 64, 4, 0, 1), "+= rank * (SHARE_A", "+= 0 * (SHARE_A", "race"),
         ((128, 64, 2, 0, 1), "      wgmma_wait<0>();\n", "", "accumulator_in_flight"),

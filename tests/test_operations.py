@@ -89,7 +89,7 @@ def test_the_short_text_form_gives_the_sizes():
         ("4x4", "neither field=value nor sizes written mxnxk"),
         ("dtpe=bf16", r"unknown field 'dtpe' \(did you mean dtype\?\)"),
         ("dtype=fp8", "dtype is 'fp8'; it has to be one of bf16, fp16, fp32"),
-        ("layout=tt", "layout is 'tt'; it has to be one of nn, nt"),
+        ("layout=mn", "layout is 'mn'; it has to be one of nn, nt, tn, tt"),
         ("dtype=bf16,out=fp16", "out is 'fp16'; for dtype bf16 it has to be bf16 or fp32"),
         ("tier=loose", "tier is 'loose'; it has to be one of exact, bounded"),
         ("pad_a=-1", "pad_a is -1; it has to be at least 0"),

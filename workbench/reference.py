@@ -11,9 +11,21 @@ Array = np.ndarray[Any, Any]
 
 
 def gemm(a: Array, b: Array, *, trans_b: bool = False) -> Array:
-    """Matrix product. a: (m, k); b: (k, n), or (n, k) with `trans_b`; returns (m, n) float64."""
+    """Matrix product. a: (..., m, k); b: (..., k, n), or (..., n, k) with `trans_b`; returns (..., m, n) float64."""
     b64 = b.astype(np.float64)
-    return a.astype(np.float64) @ (b64.T if trans_b else b64)
+    return a.astype(np.float64) @ (b64.swapaxes(-1, -2) if trans_b else b64)
+
+
+def epilogue(sums: Array, added: Array | None, *, alpha: float, beta: float, activation: str) -> Array:
+    """activation(alpha sums + beta added), float64: `none`, `relu`, `gelu` or `silu`. sums: any shape, added: one that
+    is broadcast to it, or None."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        z: Array = alpha * sums.astype(np.float64)
+        if added is not None and beta:
+            z = z + beta * added.astype(np.float64)
+        if activation == "silu":
+            z /= 1 + np.exp(-z)
+        return gelu(z) if activation == "gelu" else np.maximum(z, 0) if activation == "relu" else z
 
 
 def ordered_product(a: Array, b: Array, *, backwards: bool = False) -> Array:

@@ -39,6 +39,14 @@ def dot_products(
     return _rounded(reference, error + terms * (accumulator.smallest / 2), out)
 
 
+def finished(reference: Array, sums: Array, magnitude: Array, terms: int, growth: float, out: DType) -> Array:
+    """Bound for a function of sums of `terms` products and what is added to them, whose errors it makes at most
+    `growth` times as large. `reference` is the result, `sums` are those of the products and `magnitude` those of
+    absolute values, with what is added: float64 of one shape, which is that of the bound. See `dot_products`."""
+    error = dot_products(sums, magnitude, terms, FP32) + 2 * FP32.unit_roundoff * magnitude
+    return _rounded(reference, growth * error, out)
+
+
 def _rounded(reference: Array, accumulation: Array, out: DType) -> Array:
     """The bound of a result with that error of accumulation, after it is rounded to `out`."""
     bound: Array = out.unit_roundoff * (np.abs(reference) + accumulation) + accumulation + out.smallest

@@ -215,6 +215,10 @@ class Problem(ABC):
     extents: ClassVar[tuple[str, ...]] = ()
     """Fields that hold a size >= 1, in the order of the short text form `64x32x16`."""
 
+    later: ClassVar[tuple[str, ...]] = ()
+    """Fields that texts name only where they are not at their defaults, and classes of problems not at all: they came
+    later, and what was written before stays as it is."""
+
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
     """The least and the largest value of fields that hold a number. Without one, sizes are at least 1, other whole
     numbers at least 0, and real numbers anything finite."""
@@ -275,7 +279,7 @@ class Problem(ABC):
         """The fields that hold one of a few values (words, enumerations, bools), with the text of each value."""
         found = dict(cls.choices)
         for f in dataclasses.fields(cls):
-            if f.name not in ("tier", "distribution", *found) and (texts := values_of(f.default)):
+            if f.name not in ("tier", "distribution", *cls.later, *found) and (texts := values_of(f.default)):
                 found[f.name] = texts
         return found
 
@@ -320,7 +324,7 @@ class Problem(ABC):
         for f in sorted(dataclasses.fields(self), key=lambda f: f.name in OF_ALL):
             value = getattr(self, f.name)
             whole = isinstance(value, int) and not isinstance(value, bool | Enum)
-            if f.name == "distribution" and value == f.default:
+            if f.name in ("distribution", *self.later) and value == f.default:
                 continue
             if f.name in always or value != f.default or not whole:
                 parts.append(f"{f.name}={text(value)}")

@@ -1,5 +1,6 @@
-// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
-// and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. partial:
+// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), with TRANS_A: (K, M), C: (M, N), rows
+// ldc elements apart. A and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its
+// rows are. batches, whose maps have three dimensions, and an epilogue as general.cuh has them. partial:
 // (tiles, CLUSTERS, BLOCK_M BLOCK_N) and counters: (tiles), scratch, the counters zero. they are not used
 // with one cluster. bf16 and fp16, sm_90a.
 //
@@ -16,18 +17,23 @@
 
 #include "epilogue/register_sums.cuh"
 #include "epilogue/staging.cuh"
+#include "general.cuh"
 #include "pipeline/load_compute_epilogue.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/named_barrier.cuh"
+#include "ptx/tma_ranks.cuh"
 #include "ptx/wgmma_all.cuh"
 #include "scheduler/tile_order.cuh"
+#include "tile/fragment.cuh"
 #include "tile/k_tile.cuh"
 
 // consumers have HIGH rows of wgmma, and WIDE columns
 constexpr int HIGH = SWAPPED ? BLOCK_N : BLOCK_M, WIDE = SWAPPED ? BLOCK_M : BLOCK_N;
-constexpr bool HIGH_ALONG_K = !SWAPPED || TRANS_B, WIDE_ALONG_K = SWAPPED || TRANS_B;
-constexpr int PANEL = KTile<IN>::DEPTH;  // columns of B in one box where they lie along its rows
-constexpr int PANELS = (BLOCK_N + PANEL - 1) / PANEL;
+constexpr bool A_ALONG_K = !TRANS_A, B_ALONG_K = TRANS_B;
+constexpr bool HIGH_ALONG_K = SWAPPED ? B_ALONG_K : A_ALONG_K, WIDE_ALONG_K = SWAPPED ? A_ALONG_K : B_ALONG_K;
+constexpr int PANEL =
+    KTile<IN>::DEPTH;  // rows of A, or columns of B, in one box where they do not lie along k
+__host__ __device__ constexpr int panels(int lines) { return (lines + PANEL - 1) / PANEL; }
 constexpr int WARP_ROWS = 16;  // of the wgmma: a warp holds 16 rows of 64
 
 constexpr int CONSUMERS = HIGH == 192 ? 3 : 2, BANDS = HIGH / CONSUMERS / WGMMA_M;  // of 64 rows, of each
@@ -64,10 +70,13 @@ struct Gemm {
     int K;
     float* partial;
     unsigned* counters;
+    Epilogue epilogue;
+    Steps steps;
+    int count;  // products
   };
-  struct input_block {
-    IN a[BLOCK_M * BLOCK_K];                               // rows of k
-    IN b[(TRANS_B ? BLOCK_N : PANELS * PANEL) * BLOCK_K];  // rows of k, too, or panels of 64 columns
+  struct input_block {  // rows of k, or panels of 64 rows of A, or columns of B
+    IN a[(A_ALONG_K ? BLOCK_M : panels(BLOCK_M) * PANEL) * BLOCK_K];
+    IN b[(B_ALONG_K ? BLOCK_N : panels(BLOCK_N) * PANEL) * BLOCK_K];
   };
   struct shared_block {
     alignas(1024) OUT c[SWAPPED ? roles::CONSUMERS : roles::CONSUMER_WARPS][COLLECTED][Columns::ELEMENTS];
@@ -79,6 +88,7 @@ struct Gemm {
   struct work_tile {
     int iterations, m, n;     // where the tile starts
     int first, part, number;  // k-tile of this block's part of k; which part; which tile
+    int product;              // of a batch
   };
   struct accumulators {
     float sum[BANDS][WIDE / 2];
@@ -88,36 +98,56 @@ struct Gemm {
   static __device__ __forceinline__ bool schedule(const globals& g, work_tile& tile, int number) {
     const int mine = (blockIdx.x + number * gridDim.x) / SHARING, group = mine / CLUSTERS;
     const int down = (g.rows.rows + TALL - 1) / TALL, across = (g.rows.columns + BROAD - 1) / BROAD;
-    if (group >= down * across) return false;
-    const Tile place = grouped_tile<GROUP_M>(group, down, across);
+    if (group >= down * across * (BATCHED ? g.count : 1)) return false;
+    const int product = BATCHED ? group / (down * across) : 0;
+    const Tile place = grouped_tile<GROUP_M>(group - product * down * across, down, across);
     const int all = (g.K + BLOCK_K - 1) / BLOCK_K, rank = cluster_rank(), part = mine - group * CLUSTERS;
     const int first = all * part / CLUSTERS;
     tile = {all * (part + 1) / CLUSTERS - first, place.row * TALL, place.column * BROAD, first, part};
     (SHARE_A ? tile.n : tile.m) += rank * (SHARE_A ? BLOCK_N : BLOCK_M);
     tile.number = group * SHARING + rank;
+    tile.product = product;
     return true;
+  }
+
+  // for all blocks if it is SHARED, else for this one
+  template <bool SHARED, class... Place>
+  static __device__ __forceinline__ void load_box(IN* to, const TensorMap& map, Barrier& full,
+                                                  Place... place) {
+    if constexpr (SHARED)
+      tma_load_to(ALL, to, map, full, place...);
+    else
+      tma_load(to, map, full, place...);
   }
 
   // ROWS rows of a k-tile: if they are SHARED, this block's part of them, for all
   template <bool SHARED, int ROWS>
   static __device__ __forceinline__ void load_rows(IN* to, const TensorMap& map, Barrier& full, int row,
-                                                   int column) {
-    const int own = cluster_rank() * (ROWS / SHARING);
-    if constexpr (SHARED)
-      tma_load_to(ALL, to + own * PANEL, map, full, row + own, column);
+                                                   int column, int matrix) {
+    const int own = cluster_rank() * (SHARED ? ROWS / SHARING : 0);
+    IN* const part = to + own * PANEL;
+    if constexpr (BATCHED)
+      load_box<SHARED>(part, map, full, matrix, row + own, column);
     else
-      tma_load(to, map, full, row, column);
+      load_box<SHARED>(part, map, full, row + own, column);
+  }
+
+  // LINES rows of A or columns of B from `line` on
+  template <bool ALONG_K, bool SHARED, int LINES>
+  static __device__ __forceinline__ void load_operand(IN* to, const TensorMap& map, Barrier& full, int line,
+                                                      int k, int matrix) {
+    if constexpr (ALONG_K)
+      load_rows<SHARED, LINES>(to, map, full, line, k, matrix);
+    else
+      for (int i = 0; i < panels(LINES); ++i)
+        load_rows<SHARED, BLOCK_K>(&to[i * PANEL * BLOCK_K], map, full, k, line + i * PANEL, matrix);
   }
 
   static __device__ __forceinline__ void load(const globals& g, const work_tile& tile, input_block& input,
                                               Barrier& full, int iteration) {
     const int k = (tile.first + iteration) * BLOCK_K;
-    load_rows<SHARE_A, BLOCK_M>(input.a, g.A, full, tile.m, k);
-    if constexpr (TRANS_B)
-      load_rows<!SHARE_A, BLOCK_N>(input.b, g.B, full, tile.n, k);
-    else
-      for (int i = 0; i < PANELS; ++i)
-        load_rows<!SHARE_A, BLOCK_K>(&input.b[i * PANEL * BLOCK_K], g.B, full, k, tile.n + i * PANEL);
+    load_operand<A_ALONG_K, SHARE_A, BLOCK_M>(input.a, g.A, full, tile.m, k, g.steps.a ? tile.product : 0);
+    load_operand<B_ALONG_K, !SHARE_A, BLOCK_N>(input.b, g.B, full, tile.n, k, g.steps.b ? tile.product : 0);
   }
 
   struct consumer {
@@ -142,7 +172,7 @@ struct Gemm {
       const IN *const high = (SWAPPED ? input.b : input.a) + own, *const wide = SWAPPED ? input.a : input.b;
       const u64 a = swizzled_operand(shared_address(high), 0, ATOM_BYTES);
       const u64 b = swizzled_operand(shared_address(wide),
-                                     WIDE_ALONG_K || PANELS == 1 ? 0 : PANEL * ROW_BYTES, ATOM_BYTES);
+                                     WIDE_ALONG_K || panels(WIDE) == 1 ? 0 : PANEL * ROW_BYTES, ATOM_BYTES);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < BLOCK_K / WGMMA_K; ++k)
@@ -163,8 +193,28 @@ struct Gemm {
       consumed.release_last();
       if (CLUSTERS > 1 && !add_up(tile, sums)) return;
 #pragma unroll
-      for (int band = 0; band < BANDS; ++band)
-        store(sums.sum[band], tile, (roles::consumer() * BANDS + band) * WGMMA_M);
+      for (int band = 0; band < BANDS; ++band) {
+        const int first = (roles::consumer() * BANDS + band) * WGMMA_M;
+        if constexpr (EPILOGUE) change(sums.sum[band], tile, first);
+        store(sums.sum[band], tile, first);
+      }
+    }
+
+    // what is stored of the sums of 64 rows of the wgmma
+    __device__ __forceinline__ void change(float (&sum)[WIDE / 2], const work_tile& tile, int first) {
+      const Epilogue epilogue = g.epilogue.from(tile.m, tile.n, tile.product, g.steps.added);
+#pragma unroll
+      for (int i = 0; i < WIDE / 2; ++i) {
+        const FragmentPlace at = fragment_place(i);
+        sum[i] = epilogue(sum[i], SWAPPED ? at.column : first + at.row, SWAPPED ? first + at.row : at.column);
+      }
+    }
+
+    // C, of a batch one that no tensor map has
+    __device__ __forceinline__ Rows<OUT> rows_of(const work_tile& tile) const {
+      Rows<OUT> to = g.rows;
+      if constexpr (BATCHED) to.data += tile.product * g.steps.c;
+      return to;
     }
 
     // true in the last of the blocks that share the tile, with the sums of all
@@ -182,6 +232,7 @@ struct Gemm {
     __device__ __forceinline__ void store(const float* sum, const work_tile& tile, int first) {
       const int lane = threadIdx.x % roles::LANES, warp = roles::warp(), name = 2 + roles::consumer();
       const int column = tile.n + first;
+      const Rows<OUT> to = rows_of(tile);
       auto& rows = shared.c[roles::consumer()];
 #pragma unroll
       for (int done = 0; done < WIDE; done += ROWS_AT_ONCE) {
@@ -200,10 +251,10 @@ struct Gemm {
         named_sync<WARPGROUP>(name);  // all 64 columns are there
         if (warp * WARP_ROWS >= count) continue;
         const int row = tile.m + done + warp * WARP_ROWS;
-        if (!g.rows.mapped()) {
-          Columns::template by_threads<false>(g.rows, rows[warp], row, column);
+        if (BATCHED || !to.mapped()) {
+          Columns::template by_threads<false>(to, rows[warp], row, column);
         } else if (lane == 0) {
-          tma_store(g.rows.boxes, rows[warp], row, column);
+          tma_store(to.boxes, rows[warp], row, column);
           tma_store_commit();
         }
       }
@@ -212,10 +263,19 @@ struct Gemm {
     // by a warp, 16 rows of C
     __device__ __forceinline__ void store(const float* sum, const work_tile& tile, int first) {
       const int row = tile.m + first + roles::warp() * WARP_ROWS;
+      const Rows<OUT> to = rows_of(tile);
 #pragma unroll
-      for (int n = 0; n < WIDE; n += STORED)
-        Columns::template store<BUFFERS>(g.rows, shared.c[roles::warp_of_all()][stored++ % BUFFERS],
-                                         &sum[n / 2], row, tile.n + n);
+      for (int n = 0; n < WIDE; n += STORED) {
+        OUT* const staged = shared.c[roles::warp_of_all()][stored++ % BUFFERS];
+#if BATCHED
+        __syncwarp();  // what was here is stored
+        Columns::put(staged, &sum[n / 2]);
+        __syncwarp();
+        Columns::template by_threads<false>(to, staged, row, tile.n + n);
+#else
+        Columns::template store<BUFFERS>(to, staged, &sum[n / 2], row, tile.n + n);
+#endif
+      }
     }
 #endif
 
@@ -226,7 +286,18 @@ struct Gemm {
 extern "C" __global__ void __cluster_dims__(SHARING, 1, 1) __launch_bounds__(Gemm::roles::THREADS, 1)
     gemm_flexible_multicast(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
                             const __grid_constant__ TensorMap C_boxes, OUT* C, int M, int N, int K, int ldc,
-                            float* partial, unsigned* counters) {
+                            float* partial, unsigned* counters, int count, const OUT* added, int ld_added,
+                            float alpha, float beta, long long step_a, long long step_b, long long step_c,
+                            long long step_added) {
   extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
-  LoadComputeEpilogue<Gemm>::run({A, B, {C_boxes, C, M, N, ldc}, K, partial, counters}, memory);
+  LoadComputeEpilogue<Gemm>::run({A,
+                                  B,
+                                  {C_boxes, C, M, N, ldc},
+                                  K,
+                                  partial,
+                                  counters,
+                                  {added, ld_added, M, N, alpha, beta},
+                                  {step_a, step_b, step_c, step_added},
+                                  count},
+                                 memory);
 }

@@ -20,3 +20,9 @@ extern "C" __global__ void __launch_bounds__(COPY_THREADS)
                  int packed) {
   realign_rows<COPY_EACH, COPY_THREADS>(from, to, rows, columns, ld, packed);
 }
+
+// rows that become columns
+extern "C" __global__ void __launch_bounds__(COPY_THREADS)
+    gemm_turn(const IN* __restrict__ from, IN* __restrict__ to, int rows, int columns, int ld, int packed) {
+  turn_rows<COPY_THREADS>(from, to, rows, columns, ld, packed);
+}

@@ -1,5 +1,5 @@
-// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
-// elements apart. bf16 and fp16.
+// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), with TRANS_A: (K, M), C: (M, N); rows
+// are lda, ldb, ldc elements apart. batches and an epilogue as general.cuh has them. bf16 and fp16.
 //
 // stage 4 of mma, small tiles: the size of a tile depends on the problem, from 16 x 64 to 128 x 128. a
 // cluster of SPLIT blocks shares a tile, and each block multiplies a part of k. rows of an operand may begin
@@ -17,6 +17,7 @@
 // what limits it: for large products, mma.sync. where pieces are small, the number of copies.
 
 #include "epilogue/shared_sums.cuh"
+#include "general.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mma.cuh"
 #include "tile/vector.cuh"
@@ -82,7 +83,7 @@ struct Tile {
 };
 
 struct KTile {
-  Tile<BLOCK_M, BLOCK_K, PIECE_A> a;
+  Tile<TRANS_A ? BLOCK_K : BLOCK_M, TRANS_A ? BLOCK_M : BLOCK_K, PIECE_A> a;
   Tile<TRANS_B ? BLOCK_N : BLOCK_K, TRANS_B ? BLOCK_K : BLOCK_N, PIECE_B> b;
 };
 
@@ -94,7 +95,8 @@ struct KTile {
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
     gemm_small_tiles(const IN* __restrict__ A, const IN* __restrict__ B, OUT* __restrict__ C, int M, int N,
-                     int K, int lda, int ldb, int ldc) {
+                     int K, int lda, int ldb, int ldc, const OUT* added, int ld_added, float alpha,
+                     float beta, long long step_a, long long step_b, long long step_c, long long step_added) {
   extern __shared__ __align__(VECTOR_BYTES) unsigned char shared[];
   KTile* const buffer = reinterpret_cast<KTile*>(shared);
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -104,6 +106,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
   const int rank = cluster_rank_of<SPLIT>(), all = (K + BLOCK_K - 1) / BLOCK_K;
   const int first = all * rank / SPLIT, k_tiles = all * (rank + 1) / SPLIT - first;
 
+  Epilogue epilogue{added, ld_added, M, N, alpha, beta};
+  epilogue = epilogue.from(m0, n0, blockIdx.y, step_added);
+#if BATCHED
+  A += blockIdx.y * step_a, B += blockIdx.y * step_b, C += blockIdx.y * step_c;
+#endif
+
   decltype(KTile::a)::Held held_a;
   decltype(KTile::b)::Held held_b;
   // one group of copies a k-tile, empty ones at the end: so the number of groups in flight is always the same
@@ -111,7 +119,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
     if (kt < k_tiles) {
       KTile& tile = buffer[kt % STAGES];
       const int k0 = (first + kt) * BLOCK_K;
-      tile.a.load(held_a, A, lda, m0, k0, M, K);
+      tile.a.load(held_a, A, lda, TRANS_A ? k0 : m0, TRANS_A ? m0 : k0, TRANS_A ? K : M, TRANS_A ? M : K);
       tile.b.load(held_b, B, ldb, TRANS_B ? n0 : k0, TRANS_B ? k0 : n0, TRANS_B ? N : K, TRANS_B ? K : N);
     }
     cp_async_commit();
@@ -136,7 +144,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
         u32 a[TILES_M][4], b[TILES_N / 2][4];
 #pragma unroll
         for (int i = 0; i < TILES_M; ++i)
-          ldmatrix_x4(a[i], tile.a.at(warp_m + i * MMA_M + lane % 16, k + lane / 16 * 8));
+          if constexpr (TRANS_A)
+            ldmatrix_x4_trans(a[i],
+                              tile.a.at(k + lane / 16 * 8 + lane % 8, warp_m + i * MMA_M + lane / 8 % 2 * 8));
+          else
+            ldmatrix_x4(a[i], tile.a.at(warp_m + i * MMA_M + lane % 16, k + lane / 16 * 8));
 #pragma unroll
         for (int j = 0; j < TILES_N / 2; ++j) {
           // two pieces of B at once: n 0 to 7 and 8 to 15, each for k 0 to 7 and 8 to 15
@@ -159,5 +171,5 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
   cp_async_wait<0>();
   __syncthreads();  // nobody reads k-tiles any more, and none is on its way
   store_fragments<SPLIT, WARPS_M, WARPS_N, PIECE_C>(
-      sums, sum, rank, C + static_cast<long long>(m0) * ldc + n0, ldc, M - m0, N - n0);
+      sums, sum, rank, C + static_cast<long long>(m0) * ldc + n0, ldc, M - m0, N - n0, epilogue);
 }

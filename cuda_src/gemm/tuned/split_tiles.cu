@@ -1,7 +1,8 @@
-// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
-// elements apart. partial: (parts, M, N) fp32, scratch, where there are several parts.
+// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), with TRANS_A: (K, M), C: (M, N); rows
+// are lda, ldb, ldc elements apart. batches and an epilogue as general.cuh has them. partial: (products,
+// parts, M, N) fp32, scratch, where there are several parts.
 //
-// stage 11 of simt, split tiles: tiles are small, 16 or 64 rows and columns. gridDim.z blocks share a tile,
+// stage 11 of simt, split tiles: tiles are small, 16 or 64 rows and columns. `parts` blocks share a tile,
 // and each of them adds up a part of k. while a block multiplies one k-tile, it loads the next one into
 // registers. a second kernel adds up the parts, always in the same order.
 //
@@ -11,7 +12,7 @@
 // what limits it: a thread has 4 x 4 sums, so that reading shared memory takes as long as multiplying. where
 // C is large, larger tiles read A and B less often.
 
-#include "tile/convert.cuh"
+#include "general.cuh"
 #include "tile/row_reduce.cuh"
 #include "tile/vector.cuh"
 
@@ -50,48 +51,55 @@ struct Held {
   }
 };
 
-using HeldB = Held<TRANS_B ? BLOCK_N : BLOCK_K, TRANS_B ? BLOCK_K : BLOCK_N>;
+// the same of an operand of so many LINES, rows of A or columns of B, which is stored ALONG_K or not
+template <bool ALONG_K, int LINES>
+struct Operand {
+  Held<ALONG_K ? LINES : BLOCK_K, ALONG_K ? BLOCK_K : LINES> held;
 
-__device__ __forceinline__ void load_b(HeldB& held, const IN* b, int ldb, int n, int k, int columns,
-                                       int end) {
-  if (TRANS_B)
-    held.load(b, ldb, n, k, columns, end);
-  else
-    held.load(b, ldb, k, n, end, columns);
-}
+  __device__ __forceinline__ void load(const IN* from, int ld, int line, int k, int lines, int end) {
+    if (ALONG_K)
+      held.load(from, ld, line, k, lines, end);
+    else
+      held.load(from, ld, k, line, end, lines);
+  }
 
-template <class Tile>
-__device__ __forceinline__ void store_b(const Tile& held, float (*tile)[BLOCK_N + PAD]) {
-  if constexpr (TRANS_B)
-    held.store_transposed(tile);
-  else
-    held.store(tile);
-}
+  __device__ __forceinline__ void store(float (*tile)[LINES + PAD]) const {
+    if constexpr (ALONG_K)
+      held.store_transposed(tile);
+    else
+      held.store(tile);
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     gemm_split_tiles(const IN* __restrict__ A, const IN* __restrict__ B, OUT* __restrict__ C,
-                     float* __restrict__ partial, int M, int N, int K, int lda, int ldb, int ldc) {
+                     float* __restrict__ partial, int M, int N, int K, int lda, int ldb, int ldc, int parts,
+                     const OUT* added, int ld_added, float alpha, float beta, long long step_a,
+                     long long step_b, long long step_c, long long step_added) {
   __shared__ __align__(VECTOR_BYTES) float a[2][BLOCK_K][BLOCK_M + PAD];
   __shared__ __align__(VECTOR_BYTES) float b[2][BLOCK_K][BLOCK_N + PAD];
   const int m = blockIdx.y * BLOCK_M, n = blockIdx.x * BLOCK_N;
   const int own_m = threadIdx.x / THREADS_N * THREAD_M, own_n = threadIdx.x % THREADS_N * THREAD_N;
   const int tiles = (K + BLOCK_K - 1) / BLOCK_K;
-  const int first = static_cast<long long>(tiles) * blockIdx.z / gridDim.z * BLOCK_K;
-  const int end =
-      min(static_cast<int>(static_cast<long long>(tiles) * (blockIdx.z + 1) / gridDim.z) * BLOCK_K, K);
+  const int number = BATCHED ? blockIdx.z / parts : 0, part = blockIdx.z - number * parts;
+  const int first = static_cast<long long>(tiles) * part / parts * BLOCK_K;
+  const int end = min(static_cast<int>(static_cast<long long>(tiles) * (part + 1) / parts) * BLOCK_K, K);
+#if BATCHED
+  A += number * step_a, B += number * step_b, C += number * step_c;
+#endif
 
   float sum[THREAD_M][THREAD_N] = {};
-  Held<BLOCK_M, BLOCK_K> next_a;
-  HeldB next_b;
+  Operand<!TRANS_A, BLOCK_M> next_a;
+  Operand<TRANS_B, BLOCK_N> next_b;
   next_a.load(A, lda, m, first, M, end);
-  load_b(next_b, B, ldb, n, first, N, end);
+  next_b.load(B, ldb, n, first, N, end);
   int buffer = 0;
   for (int k = first; k < end; k += BLOCK_K, buffer ^= 1) {
-    next_a.store_transposed(a[buffer]);
-    store_b(next_b, b[buffer]);
+    next_a.store(a[buffer]);
+    next_b.store(b[buffer]);
     __syncthreads();  // of the buffer before the last everyone is done
     next_a.load(A, lda, m, k + BLOCK_K, M, end);
-    load_b(next_b, B, ldb, n, k + BLOCK_K, N, end);
+    next_b.load(B, ldb, n, k + BLOCK_K, N, end);
 #pragma unroll
     for (int i = 0; i < BLOCK_K; ++i) {
       const Vector<float, THREAD_M> left = load_vector<THREAD_M>(&a[buffer][i][own_m]);
@@ -103,24 +111,31 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
   }
 
+  const Epilogue epilogue = Epilogue{added, ld_added, M, N, alpha, beta}.from(0, 0, number, step_added);
 #pragma unroll
   for (int y = 0; y < THREAD_M; ++y)
 #pragma unroll
     for (int x = 0; x < THREAD_N; ++x) {
       const int row = m + own_m + y, column = n + own_n + x;
       if (row >= M || column >= N) continue;
-      if (gridDim.z == 1)
-        C[static_cast<long long>(row) * ldc + column] = from_float<OUT>(sum[y][x]);
+      if (parts == 1)
+        C[static_cast<long long>(row) * ldc + column] = from_float<OUT>(epilogue(sum[y][x], row, column));
       else
         partial[(static_cast<long long>(blockIdx.z) * M + row) * N + column] = sum[y][x];
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    gemm_add_parts(const float* __restrict__ partial, OUT* __restrict__ C, int M, int N, int ldc, int parts) {
+    gemm_add_parts(const float* __restrict__ partial, OUT* __restrict__ C, int M, int N, int ldc, int parts,
+                   const OUT* added, int ld_added, float alpha, float beta, long long step_c,
+                   long long step_added) {
   __shared__ float scratch[THREADS];
+  const int number = blockIdx.y;
+  const Epilogue epilogue = Epilogue{added, ld_added, M, N, alpha, beta}.from(0, 0, number, step_added);
+  partial += static_cast<long long>(number) * parts * M * N;
   const int element = blockIdx.x * WARP + threadIdx.x % WARP;
   const float sum = add_up_parts<Sum>(partial, element, M * N, parts, scratch);
   if (threadIdx.x < WARP && element < M * N)
-    C[static_cast<long long>(element / N) * ldc + element % N] = from_float<OUT>(sum);
+    C[number * step_c + static_cast<long long>(element / N) * ldc + element % N] =
+        from_float<OUT>(epilogue(sum, element / N, element % N));
 }

@@ -6,6 +6,11 @@
 #include "tile/row.cuh"
 #include "tile/vector.cuh"
 
+// what is stored of a sum of this place of a tile: the sum
+struct AsItIs {
+  __device__ __forceinline__ float operator()(float sum, int, int) const { return sum; }
+};
+
 // adds up `sums` of all RANKS blocks
 template <int RANKS, int PIECE>
 __device__ __forceinline__ Vector<float, PIECE> total_of(const float* sums) {
@@ -26,11 +31,12 @@ __device__ __forceinline__ Vector<float, PIECE> total_of(const float* sums) {
 
 // by the THREADS of each of RANKS blocks: stores ROWS x COLUMNS sums, rows PITCH apart, at `to`, PIECE
 // neighbours at once, where addresses and ldc allow that. `rows` and `columns`: how many of them C has.
-// whoever wrote sums need not have waited. a thread has the sums for AT_ONCE stores in flight
+// whoever wrote sums need not have waited. a thread has the sums for AT_ONCE stores in flight. `change` is
+// given a sum and its place in the tile, and gives what is stored
 template <int RANKS, int ROWS, int COLUMNS, int PITCH, int THREADS, int PIECE,
-          int AT_ONCE = RANKS < 4 ? 4 / RANKS : 1, class Out>
+          int AT_ONCE = RANKS < 4 ? 4 / RANKS : 1, class Out, class Change = AsItIs>
 __device__ __forceinline__ void store_shared_sums(const float* sums, int rank, Out* to, int ldc, int rows,
-                                                  int columns) {
+                                                  int columns, const Change& change = {}) {
   constexpr int ROW_PIECES = COLUMNS / PIECE;
   if constexpr (RANKS > 1)
     cluster_sync();
@@ -44,7 +50,7 @@ __device__ __forceinline__ void store_shared_sums(const float* sums, int rank, O
     const Vector<float, PIECE> total = total_of<RANKS, PIECE>(own);
     Vector<Out, PIECE> out;
 #pragma unroll
-    for (int e = 0; e < PIECE; ++e) out.x[e] = from_float<Out>(total.x[e]);
+    for (int e = 0; e < PIECE; ++e) out.x[e] = from_float<Out>(change(total.x[e], row, column + e));
     Out* const here = to + static_cast<long long>(row) * ldc + column;
     if (column + PIECE <= columns) {
       store_vector(here, out);
@@ -59,9 +65,9 @@ __device__ __forceinline__ void store_shared_sums(const float* sums, int rank, O
 
 // as store_shared_sums, of rows that begin anywhere: the sums of a row begin row_head(row) further on. so
 // 16 bytes of C are whole vectors of sums, and what is left at the two ends of a row are single elements
-template <int RANKS, int ROWS, int COLUMNS, int PITCH, int THREADS, class Out>
+template <int RANKS, int ROWS, int COLUMNS, int PITCH, int THREADS, class Out, class Change>
 __device__ __forceinline__ void store_moved_sums(const float* sums, int rank, Out* to, int ldc, int rows,
-                                                 int columns) {
+                                                 int columns, const Change& change) {
   constexpr int CHUNK = VECTOR_BYTES / sizeof(Out), ROW_CHUNKS = COLUMNS / CHUNK + 1, ENDS = 2 * CHUNK;
   static_assert(PITCH >= COLUMNS + CHUNK - 1, "a row of sums needs room to begin further on");
   const int first = rank * THREADS + threadIdx.x, valid = min(columns, COLUMNS);
@@ -80,7 +86,8 @@ __device__ __forceinline__ void store_moved_sums(const float* sums, int rank, Ou
     for (int part = 0; part < CHUNK; part += 4) {
       const Vector<float, 4> total = total_of<RANKS, 4>(sums + row * PITCH + chunk + part);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) out.x[part + e] = from_float<Out>(total.x[e]);
+      for (int e = 0; e < 4; ++e)
+        out.x[part + e] = from_float<Out>(change(total.x[e], row, column + part + e));
     }
     store_vector(row_of_c + column, out);
   }
@@ -92,16 +99,19 @@ __device__ __forceinline__ void store_moved_sums(const float* sums, int rank, Ou
     const int behind = row_head<CHUNK>(row_of_c), before = min((CHUNK - behind) % CHUNK, valid);
     const int left = (behind + valid) % CHUNK, column = end < CHUNK ? end : valid - left + end - CHUNK;
     if (row >= rows || (end < CHUNK ? column >= before : column < before || column >= valid)) continue;
-    row_of_c[column] = from_float<Out>(total_of<RANKS, 1>(sums + row * PITCH + behind + column).x[0]);
+    const float total = total_of<RANKS, 1>(sums + row * PITCH + behind + column).x[0];
+    row_of_c[column] = from_float<Out>(change(total, row, column));
   }
   if constexpr (RANKS > 1) cluster_sync();  // the others have read what is here
 }
 
 // by each of WARPS_DOWN x WARPS_ACROSS warps, with the sums of mma.sync of TILES_M x TILES_N pieces of 16 x
 // 8: puts them into shared memory and stores the tile. `to`, rows and columns as above
-template <int RANKS, int WARPS_DOWN, int WARPS_ACROSS, int PIECE, int TILES_M, int TILES_N, class Out>
+template <int RANKS, int WARPS_DOWN, int WARPS_ACROSS, int PIECE, int TILES_M, int TILES_N, class Out,
+          class Change = AsItIs>
 __device__ __forceinline__ void store_fragments(float* sums, const float (&sum)[TILES_M][TILES_N][4],
-                                                int rank, Out* to, int ldc, int rows, int columns) {
+                                                int rank, Out* to, int ldc, int rows, int columns,
+                                                const Change& change = {}) {
   constexpr int WARP_M = TILES_M * 16, WARP_N = TILES_N * 8, ROWS = WARPS_DOWN * WARP_M,
                 COLUMNS = WARPS_ACROSS * WARP_N;
   constexpr int PITCH = COLUMNS + 8, THREADS = WARPS_DOWN * WARPS_ACROSS * 32,
@@ -126,7 +136,8 @@ __device__ __forceinline__ void store_fragments(float* sums, const float (&sum)[
     }
   }
   if constexpr (MOVED)
-    store_moved_sums<RANKS, ROWS, COLUMNS, PITCH, THREADS>(sums, rank, to, ldc, rows, columns);
+    store_moved_sums<RANKS, ROWS, COLUMNS, PITCH, THREADS>(sums, rank, to, ldc, rows, columns, change);
   else
-    store_shared_sums<RANKS, ROWS, COLUMNS, PITCH, THREADS, PIECE>(sums, rank, to, ldc, rows, columns);
+    store_shared_sums<RANKS, ROWS, COLUMNS, PITCH, THREADS, PIECE>(sums, rank, to, ldc, rows, columns,
+                                                                   change);
 }

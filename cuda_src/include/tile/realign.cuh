@@ -19,3 +19,22 @@ __device__ __forceinline__ void realign_rows(const Element* from, Element* to, i
   for (int i = 0; i < EACH; ++i)
     if (first + i * 32 < columns) to[row * packed + first + i * 32] = x[i];
 }
+
+// the same of rows that become columns, by blocks of 64 x 64
+template <int THREADS, class Element>
+__device__ __forceinline__ void turn_rows(const Element* from, Element* to, int rows, int columns, int ld,
+                                          int packed) {
+  constexpr int SIDE = 64;
+  __shared__ Element tile[SIDE][SIDE + 1];
+  const int across = (columns + SIDE - 1) / SIDE, x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+  const int row = blockIdx.x / across * SIDE, column = blockIdx.x % across * SIDE;
+#pragma unroll 4
+  for (int i = y; i < SIDE; i += THREADS / SIDE)
+    if (row + i < rows && column + x < columns)
+      tile[i][x] = from[static_cast<long long>(row + i) * ld + column + x];
+  __syncthreads();
+#pragma unroll 4
+  for (int i = y; i < SIDE; i += THREADS / SIDE)
+    if (column + i < columns && row + x < rows)
+      to[static_cast<long long>(column + i) * packed + row + x] = tile[x][i];
+}

@@ -1,4 +1,4 @@
-"""Matrix product C[m, n] = sum_k A[m, k] B[k, n] (layout `nn`) or B[n, k] (layout `nt`)."""
+"""Matrix product C = A B, each operand stored as it is or transposed, in batches, with an epilogue."""
 
 # isort: off
 from . import simt, skinny, mma, wgmma, tcgen05  # each track declares its stages, in this order

@@ -9,7 +9,7 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.machine import machine
 from ..rows import groups
-from .problem import GemmProblem, tensor_maps
+from .problem import GemmProblem, plain, tensor_maps
 from .tiling import clusters_at_once
 
 MOST_IN_CLUSTER = 8
@@ -36,11 +36,10 @@ class Few:
 
     @classmethod
     def of(cls, p: GemmProblem) -> Few:
-        nt = p.layout == "nt"
+        of_a, of_b = (1, p.lda) if p.trans_a else (p.lda, 1), (p.ldb, 1) if p.trans_b else (1, p.ldb)
         if p.m < p.n:
-            return cls("B", "A", nt, p.n, p.m, p.ldb, p.lda, 1, 1, p.ldc)
-        x_vector, x_k = (p.ldb, 1) if nt else (1, p.ldb)
-        return cls("A", "B", True, p.m, p.n, p.lda, x_vector, x_k, p.ldc, 1)
+            return cls("B", "A", p.trans_b, p.n, p.m, p.ldb, *of_a, 1, p.ldc)
+        return cls("A", "B", not p.trans_a, p.m, p.n, p.lda, *of_b, p.ldc, 1)
 
 
 def at_once(p: GemmProblem, few: Few) -> tuple[int, int, int]:
@@ -111,6 +110,19 @@ def _tiles_each(p: GemmProblem, block_m: int, block_n: int) -> int:
     return ceil_div(ceil_div(p.m, block_m) * ceil_div(p.n, block_n), machine().multiprocessors)
 
 
+def _fastest_general(p: GemmProblem) -> str:
+    """The fastest stage for what few stages take: an A that is stored transposed, batches and epilogues. Where nothing
+    was timed, it is what the others have."""
+    single, alone = p.dtype == FP32.name, not p.batch and not p.has_epilogue
+    if alone and min(p.m, p.n) <= NARROW:
+        return "few_vectors"
+    if single:
+        return "fitted_pipeline" if alone and p.m * p.n * p.k >= 2**24 else "split_tiles"
+    if p.count * p.m * p.n * p.k <= 2**28:
+        return "small_tiles"
+    return "realigned" if alone and tensor_maps(p) else "small_tiles" if tensor_maps(p) else "flexible_multicast"
+
+
 def _fastest_single(p: GemmProblem) -> str:
     """The fastest stage for fp32, of cold medians in microseconds (`reports/nvidia-h200/gemm.md`, `gemm-types.md`, and
     of random products on an H100, `reports/cost-model.json.gz`).
@@ -128,7 +140,7 @@ def _fastest_single(p: GemmProblem) -> str:
         return "warp_parallel"
     if min(p.m, p.n) <= NARROW and (Few.of(p).along_k or not tensor_maps(p)):
         return "few_vectors"
-    if p.m <= MOST_ROWS and p.layout == "nn":
+    if p.m <= MOST_ROWS and not p.trans_b:
         return "thread_columns"
     if p.k <= 12 and p.ldc % 4:
         return "short_k"
@@ -162,7 +174,7 @@ def _fastest_half(p: GemmProblem) -> str:
     `deferred_epilogue` 1.04 times from 2^32 on.
     """
     if p.m * p.n * p.k <= 2**15:
-        return "warp_parallel" if p.layout == "nt" or p.k <= 32 else "small_tiles"
+        return "warp_parallel" if p.trans_b or p.k <= 32 else "small_tiles"
     if min(p.m, p.n) <= NARROW and max(p.m, p.n) * p.k >= 2**20:
         return "streamed" if 8 < p.n <= NARROW and not tensor_maps(p) else "few_vectors"
     if p.m * p.n * p.k <= 2**28 or (tensor_maps(p) and p.k <= 64):
@@ -181,6 +193,9 @@ def _fastest_half(p: GemmProblem) -> str:
 
 def fastest(p: GemmProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
+    if plain(p):
+        # the last for arrays that begin anywhere
+        return _fastest_general(p), "flexible_multicast", "small_tiles", "split_tiles", "any_strides"
     found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
     simt = ("split_tiles", "warp_tiles") if min(p.m, p.n) <= NARROW else ("warp_tiles", "split_tiles")
     # the third is for devices without clusters

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...model.dtypes import dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.machine import machine
 from . import tiling
-from .operation import DEEP, GEMM, ODD_C, left_for_the_last, scalars, tiles
-from .problem import GemmProblem, half_only, tensor_maps
+from .operation import DEEP, GEMM, GENERAL, ODD_C, extras, left_for_the_last, scalars, tiles
+from .problem import GemmProblem, half_only, half_types, tensor_maps
 
 _ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
 """Whole tiles of C, in rows that are an odd number of elements apart, 261: no pair of them may be stored at once."""
@@ -51,7 +52,7 @@ def _constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
         return "a block has 2 to 8 warps: one copies too few rows at once, 16 have too few registers"
     if m * n > 128 * 32 * warps:
         return "a thread has registers for 128 sums"
-    if p.layout == "nn" and 32 * warps < n:
+    if not p.trans_b and 32 * warps < n:
         return "a thread's rows of a tile share one permutation: a tile as wide needs more threads"
     return None
 
@@ -141,19 +142,25 @@ def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     "small_tiles",
     after=cp_async,
     idea="tile sizes fit the problem, and rows may begin at any address; the blocks of a cluster split k",
+    supports=half_types,
     parameters={"DEEP": 4},
     sizes=_small_tiles,
+    edge_cases=(*_EDGE_CASES, *GENERAL, GemmProblem(m=130, n=129, k=2504, dtype="bf16", layout="tn", pad_a=5)),
     architecture=90,
 )
 def small_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return _small_launch(p, size, "gemm_small_tiles", size["SPLIT"], ("A", "B", "C"))
+    launch = _small_launch(p, size, "gemm_small_tiles", size["SPLIT"], ("A", "B", "C"))
+    return replace(launch, grid=(launch.grid[0], p.count, 1), args=(*launch.args, *extras(p)))
 
 
 def _small_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, each: int, arrays: tuple[str, ...]) -> Launch:
     """So many blocks for each tile, in clusters of SPLIT."""
     m, n, k, split, pad = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], size["SPLIT"], 8
-    b_bytes = 2 * (n * (k + pad) if p.layout == "nt" else k * (n + pad))
-    shared = max(size["STAGES"] * (2 * m * (k + pad) + b_bytes), 4 * m * (n + pad))  # sums lie where k-tiles were
+    a_bytes, b_bytes = (
+        2 * (lines * (k + pad) if along_k else k * (lines + pad))
+        for lines, along_k in ((m, not p.trans_a), (n, p.trans_b))
+    )
+    shared = max(size["STAGES"] * (a_bytes + b_bytes), 4 * m * (n + pad))  # sums lie where k-tiles were
     blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * each
     return Launch(
         kernel,
@@ -224,6 +231,7 @@ def _last_block(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     "last_block",
     after=small_tiles,
     idea="for few tiles and a long k: several clusters split k, and the last block adds up what they left in memory",
+    supports=half_only,
     sizes=_last_block,
     edge_cases=(
         *_EDGE_CASES,

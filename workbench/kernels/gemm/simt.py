@@ -11,17 +11,19 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.machine import machine, scaled
+from ...model.stage import every_problem
 from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import NARROW
-from .operation import GEMM, GROUPS, ODD_C, left_for_the_last, realigned_plan, scalars, tiles
-from .problem import GemmProblem, tensor_maps
+from .operation import GEMM, GENERAL, GROUPS, ODD_C, extras, left_for_the_last, realigned_plan, scalars, tiles
+from .problem import Added, GemmProblem, alone, plain, tensor_maps
 
 
 @GEMM.stage(
     "naive",
     track="simt",
     idea="one thread computes one element of C; neighbouring threads take neighbouring rows",
+    supports=plain,
     parameters={"BLOCK_X": 16, "BLOCK_Y": 16},
     alignment=1,
 )
@@ -107,8 +109,11 @@ def vectorized(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return Launch("gemm_vectorized", grid, (_thread_tiles(size), 1, 1), ("A", "B", "C", *scalars(p)))
 
 
+_NOT_FP32 = "16-bit types are multiplied by tensor cores, in tracks mma and wgmma"
+
+
 def _fp32_only(p: GemmProblem) -> str | None:
-    return None if p.dtype == "fp32" else f"{p.dtype} is multiplied by tensor cores, in tracks mma and wgmma"
+    return plain(p) if p.dtype == FP32.name else _NOT_FP32
 
 
 def _buffer_bytes(p: GemmProblem, size: Mapping[str, int]) -> int:
@@ -225,7 +230,7 @@ def _pipeline_launch(p: GemmProblem, a: str, b: str) -> Launch:
         (128 * 3, 1, 1),
         (
             TensorMap(a, box=(128, 32)),
-            TensorMap(b, box=(256, 32)) if p.layout == "nt" else TensorMap(b, box=(32, 256), swizzle=0),
+            TensorMap(b, box=(256, 32)) if p.trans_b else TensorMap(b, box=(32, 256), swizzle=0),
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
@@ -246,6 +251,22 @@ def warp_parallel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return Launch("gemm_warp_parallel", grid, (threads, 1, 1), ("A", "B", "C", *scalars(p)))
 
 
+@GEMM.stage(
+    "any_strides",
+    after=coalesced,
+    idea="operands of any strides, in batches, and an epilogue: the sums scaled, added to, and activated",
+    supports=every_problem,
+    edge_cases=GENERAL,
+)
+def any_strides(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    a, b = (1, p.lda) if p.trans_a else (p.lda, 1), (1, p.ldb) if p.trans_b else (p.ldb, 1)
+    x, y = size["BLOCK_X"], size["BLOCK_Y"]
+    extents, strides = (np.int32(e) for e in (p.m, p.n, p.k)), (np.int64(step) for step in (*a, *b))
+    numbers: tuple[np.generic, ...] = (*extents, *strides, np.int32(p.ldc))
+    grid = (*tiles(p, y, x)[:2], p.count)
+    return Launch("gemm_any_strides", grid, (x, y, 1), ("A", "B", "C", *numbers, *extras(p)))
+
+
 def _small_tile(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     m, n = (NARROW if extent <= NARROW else size["BLOCK_MN"] for extent in (p.m, p.n))
     # 256 threads: 4 x 4, 4 x 1, 1 x 4 or 1 x 1 elements each
@@ -254,7 +275,7 @@ def _small_tile(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 def _parts(p: GemmProblem, size: Mapping[str, int]) -> int:
     """Blocks that share a tile: as many as fill the device, of at least two k-tiles each."""
-    tiles_of_c = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, size["BLOCK_N"])
+    tiles_of_c = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, size["BLOCK_N"]) * p.count
     return max(1, min(scaled(size["BLOCKS"]) // tiles_of_c, ceil_div(p.k, 2 * 32), size["MOST"]))
 
 
@@ -262,25 +283,30 @@ def _parts(p: GemmProblem, size: Mapping[str, int]) -> int:
     "split_tiles",
     after=thread_tile,
     idea="small tiles; where C is small, blocks share the k of a tile, and a second kernel adds up the parts",
+    supports=every_problem,
     parameters={"BLOCK_MN": 64, "BLOCKS": 264, "MOST": 128},
     edge_cases=(
         GemmProblem(m=3, n=70, k=500, dtype="fp32"),
         GemmProblem(m=70, n=3, k=300, dtype="bf16", layout="nn", pad_b=2),
         GemmProblem(m=65, n=66, k=200, dtype="fp32", layout="nn", pad_c=3),
         GemmProblem(m=2, n=2, k=1500, dtype="fp16", out="fp16"),
+        GemmProblem(m=40, n=33, k=300, dtype="fp32", layout="tn", batch=2, added=Added.MATRIX, alpha=2.0, pad_added=1),
+        *GENERAL,
     ),
     sizes=_small_tile,
     alignment=16,
 )
 def split_tiles(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     parts = _parts(p, size)
-    grid = (*tiles(p, size["BLOCK_M"], size["BLOCK_N"])[:2], parts)
-    first = Launch("gemm_split_tiles", grid, (256, 1, 1), ("A", "B", "C", "partial", *scalars(p)))
-    scratch = {"partial": Array((parts, p.m * p.n) if parts > 1 else (1, 1), FP32, output=True)}
+    grid = (*tiles(p, size["BLOCK_M"], size["BLOCK_N"])[:2], parts * p.count)
+    arguments = ("A", "B", "C", "partial", *scalars(p), np.int32(parts), *extras(p))
+    first = Launch("gemm_split_tiles", grid, (256, 1, 1), arguments)
+    scratch = {"partial": Array((p.count * parts, p.m * p.n) if parts > 1 else (1, 1), FP32, output=True)}
     if parts == 1:
         return Plan((first,), scratch=scratch)
     numbers = tuple(np.int32(x) for x in (p.m, p.n, p.ldc, parts))
-    added = Launch("gemm_add_parts", (ceil_div(p.m * p.n, 32), 1, 1), (256, 1, 1), ("partial", "C", *numbers))
+    grid, arguments = (ceil_div(p.m * p.n, 32), p.count, 1), ("partial", "C", *numbers, *extras(p, "C", "added"))
+    added = Launch("gemm_add_parts", grid, (256, 1, 1), arguments)
     return Plan((first, added), scratch=scratch)
 
 
@@ -315,9 +341,11 @@ def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     "realigned_pipeline",
     after=fp32_pipeline,
     idea="fp32 only: TMA for every matrix; rows that are no multiples of 16 bytes are first copied to rows that are",
-    supports=_fp32_only,
-    sizes=lambda p, size: {"COPIED": len(p.unmapped)},
+    supports=lambda p: alone(p) if p.dtype == FP32.name else _NOT_FP32,
+    sizes=lambda p, size: {"COPIED": len(p.copied)},
     edge_cases=(
+        GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="tn", pad_a=3),
+        GemmProblem(m=64, n=5, k=64, dtype="fp32", layout="tt"),
         GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
     ),
@@ -349,6 +377,7 @@ def _parted(p: GemmProblem, size: Mapping[str, int]) -> tuple[int, dict[str, Arr
     edge_cases=(
         GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
+        GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="tn", pad_a=3),
         GemmProblem(m=70, n=130, k=2601, dtype="fp32", pad_c=1),  # clusters that leave sums in memory
         GemmProblem(m=20, n=70, k=2400, dtype="fp32", layout="nn"),
     ),
@@ -364,7 +393,7 @@ def fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
             (256, 1, 1),
             (
                 TensorMap(a, box=(m, k)),
-                TensorMap(b, box=(n, k)) if p.layout == "nt" else TensorMap(b, box=(k, n), swizzle=0),
+                TensorMap(b, box=(n, k)) if p.trans_b else TensorMap(b, box=(k, n), swizzle=0),
                 "C",
                 *handed,
                 *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
@@ -388,6 +417,7 @@ def _shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]
     "shifted_pipeline",
     after=fitted_pipeline,
     idea="fp32 only: the warps that transpose k-tiles also load and shift them, so no row is copied first",
+    supports=_fp32_only,
     parameters={"UNROLL": 4, "GROUP_M": 8, "MOST_COMING": 4},
     sizes=_shifted_pipeline,
 )
@@ -413,7 +443,7 @@ SHORT = 12
     "short_k",
     after=coalesced,
     idea="for a short k: a thread keeps columns of B in registers, and a warp stores neighbouring elements of C",
-    supports=lambda p: None if p.k <= SHORT else f"k is more than {SHORT}",
+    supports=lambda p: plain(p) if p.k <= SHORT else f"k is more than {SHORT}",
     parameters={"BLOCK_M": 64},
     sizes=lambda p, size: {"DEPTH": next(depth for depth in (1, 2, 4, 8, SHORT) if depth >= p.k)},
     edge_cases=(

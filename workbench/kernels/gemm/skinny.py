@@ -11,14 +11,16 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from .fastest import MOST_IN_CLUSTER, MOST_ROWS, Few, at_once, line_groups, sharing, vectors_of
 from .operation import GEMM, left_for_the_last
-from .problem import GemmProblem
+from .problem import GemmProblem, alone, plain
 
 
 def _along_a_vector(p: GemmProblem) -> str | None:
     few = Few.of(p)
+    if reason := alone(p):
+        return reason
     if few.vectors != 1:
         return "neither m nor n is 1"
-    return None if few.along_k else "k does not lie along the rows of B"
+    return None if few.along_k else f"k does not lie along the rows of {few.large}"
 
 
 def _one_vector(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -42,6 +44,7 @@ def _one_vector(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         GemmProblem(m=1, n=2, k=140_001, dtype="fp32"),
         GemmProblem(m=9, n=1, k=2501, dtype="fp32", layout="nn", pad_b=24),
         GemmProblem(m=300, n=1, k=70, dtype="bf16", layout="nn", pad_a=2, pad_b=1),
+        GemmProblem(m=1, n=70, k=90, dtype="bf16", layout="tt", pad_a=2),
     ),
     alignment=16,
 )
@@ -63,7 +66,9 @@ def one_vector(p: GemmProblem, size: Mapping[str, int]) -> Plan:
 
 
 def _few_rows(p: GemmProblem) -> str | None:
-    if p.layout != "nn":
+    if reason := plain(p):
+        return reason
+    if p.trans_b:
         return "B is transposed"
     return None if p.m <= MOST_ROWS else f"A has more than {MOST_ROWS} rows"
 
@@ -137,6 +142,7 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     "few_vectors",
     track="skinny",
     idea="for few rows or columns: enough warps to fill the device read the large operand once, into registers",
+    supports=alone,
     parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "START": 6},
     sizes=_few_vectors,
     edge_cases=(  # so long that a warp of 64 has several steps, and as many as are in flight
@@ -149,6 +155,8 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         GemmProblem(m=33, n=2, k=4201, dtype="fp32", layout="nn", pad_a=3, pad_c=2),
         GemmProblem(m=300, n=13, k=530, dtype="fp32", layout="nn"),
         GemmProblem(m=20, n=34, k=300, dtype="bf16", out="bf16", layout="nn"),
+        GemmProblem(m=135, n=2, k=8704, dtype="bf16", layout="tn", pad_a=1),
+        GemmProblem(m=3, n=300, k=530, dtype="fp32", layout="tt"),
     ),
     architecture=90,
 )

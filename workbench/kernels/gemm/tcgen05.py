@@ -42,7 +42,7 @@ def tile_launch(
         (32 * warps, 1, 1),
         (
             TensorMap("A", box=(ROWS, k)),
-            TensorMap("B", box=(n // blocks, k) if p.layout == "nt" else (k, k)),
+            TensorMap("B", box=(n // blocks, k) if p.layout[1] == "t" else (k, k)),
             of_c if p.ldc * out % 16 == 0 else TensorMap("A", box=(ROWS, k)),
             *more,
             "C",

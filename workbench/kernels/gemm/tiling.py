@@ -99,9 +99,10 @@ def clusters_at_once(blocks: int) -> int:
 
 
 def pieces(p: GemmProblem) -> tuple[int, int, int]:
-    """Elements of A, B and C that move together: as many as the distance of their rows divides, of A and B 16 bytes at
-    most of 16-bit types, of C four."""
-    return math.gcd(p.lda, 8), math.gcd(p.ldb, 8), math.gcd(p.ldc, 4)
+    """Elements of A, B and C that move together: as many as the distances of their rows and matrices are multiples of,
+    of A and B 16 bytes at most of 16-bit types, of C four."""
+    of_a, of_b = (p.steps[name] if p.batch > 1 else 0 for name in "AB")
+    return math.gcd(p.lda, of_a, 8), math.gcd(p.ldb, of_b, 8), math.gcd(p.ldc, 4)
 
 
 def shifted_pieces(p: GemmProblem) -> tuple[int, int, int]:
@@ -112,7 +113,7 @@ def shifted_pieces(p: GemmProblem) -> tuple[int, int, int]:
 
 def small(p: GemmProblem) -> tuple[Shape, int, int]:
     """A tile of `small_tiles`, its k-tile, and blocks that share it."""
-    return _small(p.m, p.n, p.k, pieces(p))
+    return _small(p.m, p.n, p.k, pieces(p), p.count)
 
 
 def shared_again(p: GemmProblem) -> tuple[Shape, int, int, int]:
@@ -122,7 +123,7 @@ def shared_again(p: GemmProblem) -> tuple[Shape, int, int, int]:
 
 def shifted(p: GemmProblem) -> tuple[Shape, int, int]:
     """The same of `shifted_tiles`."""
-    return _small(p.m, p.n, p.k, shifted_pieces(p))
+    return _small(p.m, p.n, p.k, shifted_pieces(p), p.count)
 
 
 def wide(p: GemmProblem, most: int) -> tuple[int, int, int]:
@@ -138,7 +139,7 @@ def flexible(p: GemmProblem, most: int) -> tuple[int, int, int]:
 def multicast(p: GemmProblem) -> tuple[int, int, int, int, int]:
     """Rows and columns of a tile of `flexible_multicast`, blocks of a cluster, whether they share A, and how many
     clusters share tiles."""
-    return _multicast(p.m, p.n, p.k, *_of_rows(p))
+    return _multicast(p.m, p.n, p.k, *_of_rows(p), p.count)
 
 
 def lines(p: GemmProblem, stride: int) -> float:
@@ -150,7 +151,7 @@ def lines(p: GemmProblem, stride: int) -> float:
 
 def _of_rows(p: GemmProblem) -> tuple[bool, bool, float, float]:
     """Whether C may be computed as its transpose, whether B lies along k, and in how many lines rows of k-tiles lie."""
-    return p.out == p.dtype, p.layout == "nt", lines(p, p.lda), lines(p, p.ldb)
+    return p.out == p.dtype, p.trans_b, lines(p, p.lda), lines(p, p.ldb)
 
 
 def is_swapped(rows: int, sides: tuple[tuple[int, int], ...] = HIGH) -> bool:
@@ -182,7 +183,7 @@ def _small_k(k: int, moved: tuple[int, int, int]) -> int:
 
 @kept_by_machine(MOST_KEPT)
 def _shared_again(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int, int]:
-    best = (*_fewest_small(m, n, k, moved), 1)
+    best = (*_fewest_small(m, n, k, moved, 1), 1)
     for tile, shares in _small_tiles(m, n, k, moved):
         for parts in shares:
             for clusters in range(2, min(MOST_CLUSTERS, tile.k_tiles // (parts * LEAST_SHARED)) + 1):
@@ -192,14 +193,14 @@ def _shared_again(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[
     return best[1], _small_k(k, moved), best[2], best[3]
 
 
-def _small(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int]:
-    _, shape, parts = _fewest_small(m, n, k, moved)
+def _small(m: int, n: int, k: int, moved: tuple[int, int, int], count: int) -> tuple[Shape, int, int]:
+    _, shape, parts = _fewest_small(m, n, k, moved, count)
     return shape, _small_k(k, moved), parts
 
 
 @kept_by_machine(MOST_KEPT)
-def _fewest_small(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[float, Shape, int]:
-    return min(small_choices(m, n, k, moved))
+def _fewest_small(m: int, n: int, k: int, moved: tuple[int, int, int], count: int) -> tuple[float, Shape, int]:
+    return min(small_choices(m, n, k, moved, count))
 
 
 @kept_by_machine(MOST_KEPT)
@@ -229,18 +230,21 @@ def _flexible(m: int, n: int, k: int, swaps: bool, most: int) -> tuple[int, int,
 
 @kept_by_machine(MOST_KEPT)
 def _multicast(
-    m: int, n: int, k: int, swaps: bool, along_k: bool, of_a: float, of_b: float
+    m: int, n: int, k: int, swaps: bool, along_k: bool, of_a: float, of_b: float, count: int
 ) -> tuple[int, int, int, int, int]:
     best: tuple[float, tuple[int, int], int, int, int] = math.inf, (0, 0), 0, 0, 0
-    for tile in _flexible_tiles(m, n, k, swaps, HIGHER, machine().multiprocessors, MOST_CLUSTERS):
+    for tile in _flexible_tiles(m, n, k, swaps, HIGHER, machine().multiprocessors, MOST_CLUSTERS, count):
         if tile.least < best[0]:
-            best = min(best, *_by_multicast(m, n, k, tile, along_k, of_a, of_b), key=itemgetter(0))
+            best = min(best, *_by_multicast(m, n, k, tile, along_k, of_a, of_b, count), key=itemgetter(0))
     return *best[1], *best[2:]
 
 
-def small_choices(m: int, n: int, k: int, moved: tuple[int, int, int]) -> Iterator[tuple[float, Shape, int]]:
-    """The tiles of `small_tiles`, or of `shifted_tiles`: cycles, the shape, and blocks that share one."""
-    for tile, shares in _small_tiles(m, n, k, moved):
+def small_choices(
+    m: int, n: int, k: int, moved: tuple[int, int, int], count: int = 1
+) -> Iterator[tuple[float, Shape, int]]:
+    """The tiles of `small_tiles`, or of `shifted_tiles`: cycles, the shape, and blocks that share one, of so many
+    products."""
+    for tile, shares in _small_tiles(m, n, k, moved, count):
         for parts in shares:
             yield small_cycles(tile, parts), tile.shape, parts
 
@@ -257,12 +261,14 @@ class _SmallTile(NamedTuple):
     stored: float
 
 
-def _small_tiles(m: int, n: int, k: int, moved: tuple[int, int, int]) -> Iterator[tuple[_SmallTile, list[int]]]:
+def _small_tiles(
+    m: int, n: int, k: int, moved: tuple[int, int, int], count: int = 1
+) -> Iterator[tuple[_SmallTile, list[int]]]:
     """Tiles, and how many blocks may share each."""
     k_tile = _small_k(k, moved)
     k_tiles = ceil_div(k, k_tile)
     waiting = 1300 if 1 in moved[:2] else 100  # for memory, where nothing else is to be done
-    for shape, tiles, shares in choices(m, n, k_tiles, SMALL, (1, 2, 4, 8)):
+    for shape, tiles, shares in choices(m, n, k_tiles, SMALL, (1, 2, 4, 8), count=count):
         rows, columns = shape[:2]
         multiplied, loaded = rows * columns * k_tile / 450, (rows + columns) * k_tile * 2 / 15
         copied = (rows * k_tile / moved[0] + columns * k_tile / moved[1]) / 32 * 2.5
@@ -314,8 +320,8 @@ def multicast_choices(p: GemmProblem) -> Iterator[tuple[float, tuple[int, int], 
     """The same of `flexible_multicast`: cycles, the tile, blocks of a cluster, whether they share A, and how many
     clusters share tiles."""
     swaps, along_k, of_a, of_b = _of_rows(p)
-    for tile in _flexible_tiles(p.m, p.n, p.k, swaps, HIGHER, machine().multiprocessors, MOST_CLUSTERS):
-        yield from _by_multicast(p.m, p.n, p.k, tile, along_k, of_a, of_b)
+    for tile in _flexible_tiles(p.m, p.n, p.k, swaps, HIGHER, machine().multiprocessors, MOST_CLUSTERS, p.count):
+        yield from _by_multicast(p.m, p.n, p.k, tile, along_k, of_a, of_b, p.count)
 
 
 class _Tile(NamedTuple):
@@ -328,10 +334,10 @@ class _Tile(NamedTuple):
 
 
 def _flexible_tiles(
-    m: int, n: int, k: int, swaps: bool, sides: tuple[tuple[int, int], ...], most: int, parts: int
+    m: int, n: int, k: int, swaps: bool, sides: tuple[tuple[int, int], ...], most: int, parts: int, count: int = 1
 ) -> Iterator[_Tile]:
-    """Tiles of any number of columns or, where C may be computed as its transpose, of rows. At most `most` blocks may
-    share tiles, and so many `parts` one."""
+    """Tiles of any number of columns or, where C may be computed as its transpose, of rows, of so many products. At
+    most `most` blocks may share tiles, and so many `parts` one."""
     k_tiles, at_once = ceil_div(k, 64), machine().multiprocessors
     each, highs = ceil_div(k_tiles, parts), dict(sides)
     for swapped in (False, True)[: 1 + swaps]:
@@ -341,7 +347,7 @@ def _flexible_tiles(
             for wide in range(min(NARROWEST, widest), widest + 1, FLEXIBLE):
                 if swapped and wide in highs:
                     continue
-                tiles, (one, stored) = high_tiles * ceil_div(across, wide), _least_cycles(high, wide)
+                tiles, (one, stored) = count * high_tiles * ceil_div(across, wide), _least_cycles(high, wide)
                 least = ceil_div(tiles, at_once) * (k_tiles * one + stored)
                 if 2 * tiles <= most:
                     least = min(least, each * one + stored + ADDED_UP[2])
@@ -372,7 +378,7 @@ def _by_flexible(n: int, k: int, tile: _Tile, most: int) -> Iterator[tuple[float
 
 
 def _by_multicast(
-    m: int, n: int, k: int, tile: _Tile, along_k: bool, of_a: float, of_b: float
+    m: int, n: int, k: int, tile: _Tile, along_k: bool, of_a: float, of_b: float, count: int
 ) -> Iterator[tuple[float, tuple[int, int], int, int, int]]:
     """What `multicast_choices` has of a tile."""
     rows, columns, k_tiles = tile.rows, tile.columns, ceil_div(k, 64)
@@ -384,7 +390,7 @@ def _by_multicast(
             continue
         by_a, by_b = shared_by(sharing, share_a)
         asked = boxes[0] / by_a + boxes[1] / by_b
-        groups, at_the_same_time = clusters_of(m, n, rows, columns, sharing, share_a), clusters_at_once(sharing)
+        groups, at_the_same_time = count * clusters_of(m, n, rows, columns, sharing, share_a), clusters_at_once(sharing)
         most = min(MOST_CLUSTERS, at_the_same_time // groups, k_tiles // LEAST_PARTED)
         for clusters in range(1, max(1, most) + 1):
             cycles = multicast_cycles(rows * columns, one, k_tiles, groups, sharing, clusters, asked)
@@ -410,14 +416,20 @@ def _shares(tiles: int, k_tiles: int, most: int) -> list[int]:
 
 
 def choices(
-    m: int, n: int, k_tiles: int, shapes: tuple[Shape, ...], clusters: tuple[int, ...] | range, least: int = 32
+    m: int,
+    n: int,
+    k_tiles: int,
+    shapes: tuple[Shape, ...],
+    clusters: tuple[int, ...] | range,
+    least: int = 32,
+    count: int = 1,
 ) -> Iterator[tuple[Shape, int, list[int]]]:
-    """Tiles that are not mostly outside of C, how many C has, and how many blocks may share one, as long as the device
-    is not full. A stage has no tiles of less than `least` rows and columns."""
+    """Tiles that are not mostly outside of C, how many `count` of them have, and how many blocks may share one, as long
+    as the device is not full. A stage has no tiles of less than `least` rows and columns."""
     for shape in shapes:
         if shape[0] > max(least, 2 * m) or shape[1] > max(least, 2 * n):
             continue
-        tiles = ceil_div(m, shape[0]) * ceil_div(n, shape[1])
+        tiles = count * ceil_div(m, shape[0]) * ceil_div(n, shape[1])
         most = min(k_tiles, 16 * machine().multiprocessors // tiles)
         yield shape, tiles, [parts for parts in clusters if parts == 1 or parts <= most]
 
@@ -536,6 +548,6 @@ def spread(blocks: int, parts: int, shared: int) -> int:
 def shifted_bytes(p: GemmProblem, size: Mapping[str, int]) -> int:
     """Shared memory of a block of `shifted_tiles`: k-tiles as they come, and two of those that are shifted."""
     m, n, k, pad = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], 8
-    of_a, of_b = 2 * m * (k + pad), 2 * (n * (k + pad) if p.layout == "nt" else k * (n + pad))
+    of_a, of_b = 2 * m * (k + pad), 2 * (n * (k + pad) if p.trans_b else k * (n + pad))
     each = ((of_a, size["ALIGNED_A"]), (of_b, size["ALIGNED_B"]))
     return sum(size["STAGES"] * nbytes + (16 if aligned else 2 * nbytes) for nbytes, aligned in each)

@@ -15,8 +15,8 @@ from ...model.machine import machine, scaled
 from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import STREAMED_N
-from .operation import DEEP, GEMM, GROUPS, ODD_C, left_for_the_last, realigned_plan
-from .problem import GemmProblem, half_only, tma_and_wgmma
+from .operation import DEEP, GEMM, GENERAL, GROUPS, ODD_C, extras, left_for_the_last, realigned_plan
+from .problem import Activation, Added, GemmProblem, alone, half_types, tensor_maps, tma_and_wgmma
 
 _DEEPER = (
     GemmProblem(m=70, n=136, k=64 * 56 + 1, dtype="bf16", pad_a=7, pad_b=7),
@@ -85,7 +85,7 @@ def tile_launch(
     divided_panels: bool = False,
 ) -> Launch:
     """A cluster of `split` blocks for every tile of C, or of `sharing` blocks for as many tiles one above the other,
-    which share B, or side by side if they `share_a`. Of a B that does not lie along k each loads its part of the
+    which share B, or side by side if they `share_a`. Of an operand that does not lie along k each loads its part of the
     columns, or of the rows of `divided_panels`.
 
     Without `boxes_of_c` the kernel takes no tensor map of C; with it, where C can have none, one of A stands in. A
@@ -96,17 +96,19 @@ def tile_launch(
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     out, warp_rows = dtype_of(p.out).itemsize, 16
     of_a, of_b = tiling.shared_by(sharing, share_a)
-    panel = (k // of_b if divided_panels else k, 128 // dtype_of(p.dtype).itemsize)
-    b_box = (n // of_b, k) if p.layout == "nt" else panel
+    a_box, b_box = (
+        (lines // sharers, k) if along_k else (k // sharers if divided_panels else k, 128 // dtype_of(p.dtype).itemsize)
+        for lines, sharers, along_k in ((m, of_a, p.layout[0] == "n"), (n, of_b, p.layout[1] == "t"))
+    )
     a, b = operands
     of_c = TensorMap("C", box=(warp_rows, stored_bytes // out), swizzle=stored_bytes)
-    c_boxes = of_c if p.ldc * out % 16 == 0 else TensorMap(a, box=(m, k))
+    c_boxes = of_c if p.ldc * out % 16 == 0 else TensorMap(a, box=a_box)
     return Launch(
         kernel,
         (tiling.clusters_of(p.m, p.n, m, n, sharing, share_a) * sharing * split, 1, 1),
         (128 * (1 + (consumers or m // 64)), 1, 1),
         (
-            TensorMap(a, box=(m // of_a, k), promotion=promotion),
+            TensorMap(a, box=a_box, promotion=promotion),
             TensorMap(b, box=b_box, promotion=promotion),
             *((c_boxes,) if boxes_of_c else ()),
             *more,
@@ -304,7 +306,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         return _blocks(p, {**size, "BLOCK_M": choice[0], "BLOCK_K": k_tiles * size["BLOCK_K"]}, STREAMED_N, choice[1])
 
     height, split = max(choices, key=blocks)  # the first of equals
-    once, along_k = p.m <= height, p.layout == "nt"
+    once, along_k = p.m <= height, p.trans_b
     return {
         "BLOCK_M": height,
         "SPLIT": split,
@@ -429,13 +431,25 @@ _NEIGHBOURS = (
 too."""
 
 
+_TURNED = (
+    # A in panels that four blocks share, wide tiles of it as transposes, and a part of a panel
+    GemmProblem(m=256, n=64, k=64 * 25, dtype="bf16", layout="tn"),
+    GemmProblem(m=25376, n=8, k=8, dtype="fp16", out="fp16", layout="tn"),
+    GemmProblem(m=5792, n=160, k=264, dtype="bf16", out="bf16", layout="tn"),
+    GemmProblem(m=200, n=4296, k=72, dtype="bf16", out="bf16", layout="tn"),
+    GemmProblem(m=80, n=128 * 131, k=40, dtype="bf16", out="bf16", layout="tt", added=Added.MATRIX),
+    GemmProblem(m=130, n=136, k=64 * 13, pad_a=6, batch=2, layout="tt", activation=Activation.RELU, added=Added.ROW),
+)
+
+
 @GEMM.stage(
     "flexible_multicast",
     after=flexible_tiles,
     idea="two or four blocks share what tiles one above the other, or side by side, have in common",
+    supports=lambda p: half_types(p) or tensor_maps(p),
     parameters={"BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
-    edge_cases=(*PADDED_C, _TALLER, *DEEP, *_NEIGHBOURS),
+    edge_cases=(*PADDED_C, _TALLER, *DEEP, *_NEIGHBOURS, *GENERAL, *_TURNED),
     sizes=_multicast,
 )
 def flexible_multicast(p: GemmProblem, size: Mapping[str, int]) -> Plan:
@@ -452,25 +466,36 @@ def flexible_multicast(p: GemmProblem, size: Mapping[str, int]) -> Plan:
         promotion=128,
         stored_bytes=_stored_bytes(p, 128 if size["SWAPPED"] else wide),
     )
-    (tiles, *_) = launch.grid
+    tiles = launch.grid[0] * p.count
     scratch, handed = left_for_the_last(clusters > 1, (tiles * clusters, m * n), (tiles,))
-    grid = (tiles * clusters, 1, 1)
-    return Plan((replace(launch, grid=grid, args=(*launch.args, *handed)),), scratch=scratch)
+    args = (*launch.args, *handed, np.int32(p.count), *extras(p))
+    if p.batch:  # whose maps have a dimension more, and C none
+        args = tuple(_of_batch(x) if isinstance(x, TensorMap) and x.array != "C" else x for x in args)
+    return Plan((replace(launch, grid=(tiles * clusters, 1, 1), args=args),), scratch=scratch)
+
+
+def _of_batch(of_matrix: TensorMap) -> TensorMap:
+    """The tensor map of a batch of such matrices."""
+    assert isinstance(of_matrix.box, tuple)
+    return replace(of_matrix, box=(1, *of_matrix.box))
 
 
 @GEMM.stage(
     "realigned",
     after=fitted_tiles,
     idea="TMA for every matrix: rows that are no multiples of 16 bytes are first copied to rows that are",
-    supports=half_only,
+    supports=lambda p: half_types(p) or alone(p),
     edge_cases=(
+        GemmProblem(m=70, n=257, k=129, dtype="bf16", layout="tn", pad_a=3),
+        GemmProblem(m=64, n=5, k=200, dtype="fp16", layout="tt"),
         *PADDED_C,
         *DEEP,
         GemmProblem(m=70, n=257, k=129, dtype="bf16", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp16", out="fp16", pad_a=3, pad_b=2, pad_c=1),
     ),
-    sizes=lambda p, size: {**_fitted(p, size), "COPIED": len(p.unmapped)},
+    sizes=lambda p, size: {**_fitted(p, size), "COPIED": len(p.copied)},
     space={},
 )
 def realigned(p: GemmProblem, size: Mapping[str, int]) -> Plan:
-    return realigned_plan(p, lambda a, b: _fitted_launch(p, size, (a, b)))
+    along_k = replace(p, layout=f"n{p.layout[1]}", pad_a=0)  # as A is when it has been copied
+    return realigned_plan(p, lambda a, b: _fitted_launch(along_k if p.trans_a else p, size, (a, b)))

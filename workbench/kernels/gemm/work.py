@@ -50,7 +50,7 @@ def _tiled(
 ) -> Work:
     """Of tiles of C, in as many parts as k is split."""
     return Work(
-        tiles=ceil_div(p.m, m) * ceil_div(p.n, n) * split,
+        tiles=p.count * ceil_div(p.m, m) * ceil_div(p.n, n) * split,
         iterations=ceil_div(ceil_div(p.k, k), split),
         flops=2 * m * n * k,
         loaded=(m + n) * k * _item(p),
@@ -136,7 +136,7 @@ def _warp_parallel(p: GemmProblem, size: Sizes) -> Work:
 
 def _split_tiles(p: GemmProblem, size: Sizes) -> Work:
     m, n = size["BLOCK_M"], size["BLOCK_N"]
-    tiles = ceil_div(p.m, m) * ceil_div(p.n, n)
+    tiles = p.count * ceil_div(p.m, m) * ceil_div(p.n, n)
     parts = max(1, min(scaled(size["BLOCKS"]) // tiles, ceil_div(p.k, 2 * 32), size["MOST"]))
     return _tiled(p, m, n, 32, parts, resident=2, kind=_kind(p, "two launches" if parts > 1 else ""))
 
@@ -230,12 +230,12 @@ def _realigned_tiles(
 
 def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     m, n, k, split = size["BLOCK_M"], size.get("BLOCK_N", STREAMED_N), size["BLOCK_K"], size.get("SPLIT", 1)
-    if _replaced(p, size, m, n) or (realigned := _realigned(p)) is None:
+    if _replaced(p, size, m, n) or (realigned := _realigned(p, "SHARE_A" in size)) is None:
         return None
     sharing, share_a, clusters = size.get("SHARING", 1), size.get("SHARE_A", 0), size.get("CLUSTERS", 1)
     of_a, of_b = tiling.shared_by(sharing, share_a)
     parts = split * clusters
-    tiles = tiling.clusters_of(p.m, p.n, m, n, sharing, share_a) * sharing * parts
+    tiles = p.count * tiling.clusters_of(p.m, p.n, m, n, sharing, share_a) * sharing * parts
     iterations = ceil_div(ceil_div(p.k, k), parts)
     asked = m * tiling.lines(p, p.lda) / of_a + n * tiling.lines(p, p.ldb) / of_b
     copied, kind = realigned
@@ -274,13 +274,14 @@ def _in_clusters(kind: str, split: int, clusters: int) -> str:
     return f"{kind} clusters" if split > 1 and kind == ACROSS else kind
 
 
-def _realigned(p: GemmProblem) -> tuple[int, str] | None:
+def _realigned(p: GemmProblem, any_layout: bool = False) -> tuple[int, str] | None:
     """Of a stage with tensor maps: the bytes of copies of what none takes, each of which is a launch, and the kind of
-    the work; C leaves otherwise where it has none. None where both are for a k of one k-tile: another stage was as fast
-    or up to twice as fast wherever both were timed, 22 us against 39 for 5552x1579x5, 31 against 38 for 2080x7482x22.
+    the work; C leaves otherwise where it has none. With `any_layout` A may lie along m. None where both are for a k of
+    one k-tile: another stage was as fast or up to twice as fast wherever both were timed, 22 us against 39 for
+    5552x1579x5, 31 against 38 for 2080x7482x22.
     """
     single, out = p.dtype == FP32.name, dtype_of(p.out).itemsize
-    copied = [p.arrays()[name] for name in p.unmapped]
+    copied = [p.arrays()[name] for name in (p.unmapped if any_layout else p.copied)]
     kinds = [f"{len(copied)} copies"] if copied else []
     if not single and p.ldc * out % 16:
         kinds.append("elements of C" if p.ldc % 2 else "pairs of C")
