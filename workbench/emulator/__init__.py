@@ -28,7 +28,6 @@ if find_spec(f"{__name__}._engine") is None:
 from .architectures import ARCHITECTURES, H200, ArchitectureError, DeviceLimits
 from .decode import UnsupportedInstruction
 from .execution import Checks, execute
-from .fault import KernelFault
 from .findings import Finding, FindingKind, Severity
 from .launch_checks import ArgumentError, LaunchError, check_arguments, check_launch
 from .memory import Allocation, Memory, PixelBox, TensorMap
@@ -36,7 +35,7 @@ from .program import Entry, Program, Signature
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load, signatures
 from .standalone import Report, Session, launch
-from .statistics import Counters, Statistics
+from .statistics import Counters, KernelFault, Statistics
 from .trace import Traced, chrome_trace
 from .values import Argument, Output, Strided, Struct, SurfaceOf, TensorMapOf, TextureOf
 

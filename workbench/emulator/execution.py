@@ -16,7 +16,6 @@ from . import _engine
 from .architectures import H200, DeviceLimits, limits_of
 from .context import LaunchContext
 from .explain import CAUSES, explain, kind_of, severity_of
-from .fault import KernelFault
 from .findings import Finding, FindingKind, Severity
 from .launch_checks import (
     Argument,
@@ -37,7 +36,7 @@ from .printing import printed_text
 from .program import Entry, early_returns, line_numbers
 from .ptx import SourceLocation
 from .source_lines import is_of_cuda, text_of
-from .statistics import Statistics
+from .statistics import KernelFault, Statistics
 from .trace import Timeline, Traced
 
 __all__ = ["Checks", "Prepared", "Rules", "Series", "Suppression", "execute", "prepare", "run"]

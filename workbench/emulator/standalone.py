@@ -18,7 +18,6 @@ import numpy as np
 from .architectures import ArchitectureError, architecture
 from .execution import Checks, Prepared, Series, prepare, run
 from .explain.words import say_count
-from .fault import KernelFault
 from .findings import Finding, Severity
 from .launch_checks import DEFAULT_STREAM, ArgumentError, Dimensions, Event, LaunchError, Order, whole_number
 from .mangled import kernel_name_of, matches
@@ -26,7 +25,7 @@ from .memory import Allocation, Memory
 from .passing import Arguments
 from .program import Entry, Program
 from .source import kernel_name, load, nothing
-from .statistics import Counters, Statistics
+from .statistics import Counters, KernelFault, Statistics
 from .trace import Traced
 from .unoptimised import Beside
 from .values import Argument, Array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from .findings import Finding
 from .program import Entry
 from .trace import Timeline
 
-__all__ = ["KINDS", "Counters", "Counts", "Line", "Profile", "Statistics", "instruction_kind", "profile"]
+__all__ = ["KINDS", "Counters", "Counts", "KernelFault", "Line", "Profile", "Statistics", "instruction_kind", "profile"]
 
 # ------------------------------------------------------------------------------------------------------------- counters
 # A set of counts is a ``collections.Counter`` of whole numbers. Its names are
@@ -302,3 +302,21 @@ def profile(statistics: Statistics | Iterable[Statistics]) -> Profile:
         for place, counts in counters.by_line(inlined=True).items():
             found.lines[place].total_counts = counts
     return found
+
+
+# ------------------------------------------------------------------------------------ what a launch that failed raises
+
+
+class KernelFault(RuntimeError):
+    """A launch with a hazard; ``finding`` is the first, ``findings`` has all of any severity in the order found.
+
+    ``statistics`` counts what had run until the launch ended.
+    """
+
+    def __init__(
+        self, finding: Finding, statistics: Statistics | None = None, findings: Sequence[Finding] = ()
+    ) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+        self.findings = tuple(findings) or (finding,)
+        self.statistics = statistics

@@ -15,11 +15,11 @@ from typing import Any
 from . import ptx
 from .decode import UnsupportedInstruction
 from .execution import Checks, Rules, execute
-from .fault import KernelFault
 from .findings import Finding, FindingKind, Severity
 from .memory import Memory
 from .program import Entry
 from .source_lines import outside_cuda
+from .statistics import KernelFault
 
 __all__ = ["Beside"]
 

@@ -16,7 +16,6 @@ from ..architectures import PORTABLE_CLUSTER, DeviceLimits
 from ..compiler import CompileError, CompilerUnavailable
 from ..decode import UnsupportedInstruction
 from ..execution import Checks, Prepared, prepare, run
-from ..fault import KernelFault
 from ..findings import Finding, FindingKind
 from ..launch_checks import ArgumentError, LaunchError, StructBytes, shared_bytes_of
 from ..mangled import kernel_name_of, matches
@@ -25,7 +24,7 @@ from ..program import Entry, Program
 from ..ptx import PtxSyntaxError
 from ..source import DamagedData, Image, holds_images, images
 from ..standalone import MOST_FINDINGS
-from ..statistics import Statistics
+from ..statistics import KernelFault, Statistics
 from .arena import ARENA_BYTES, Arena
 from .concurrency import Concurrency, Moment
 from .device import TOTAL_MEMORY, attributes
