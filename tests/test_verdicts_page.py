@@ -18,7 +18,7 @@ def test_every_verdict_has_its_meaning_and_a_message_or_says_why_it_has_none() -
 
 
 def test_every_look_of_a_wrong_result_is_there() -> None:
-    looks = set(forensics.LOOKS) - {forensics.memory.right_this_time}
+    looks = set(forensics.LOOKS) - {forensics.places.right_this_time}
     assert len(verdict_texts.LOOKS) == len(looks) + 1  # none of them
     shown = {*made.LOOKS_RECORDED, *made.plants.LOOKS}
     assert set(verdict_texts.LOOKS) - shown == {"it differs from run to run"}

@@ -1,7 +1,7 @@
 """What does a wrong result look like? All zeros, transposed, a tail or a tile missing, terms of the sum dropped ...
 
 A diagnosis is a guess from the values and from a few more launches; what is certain is only that the answer is wrong.
-There is a module for each kind of thing that is looked for, and `LOOKS` is the order in which that is done.
+`places` looks at where the wrong elements are, `numbers` at their values; `LOOKS` is the order in which that is done.
 """
 
 from __future__ import annotations
