@@ -62,6 +62,32 @@ def test_tensor_stores_leave_what_is_outside(
         assert memory.read(a, np.uint8).tobytes() == expected.tobytes(), corner
 
 
+STORE = """
+extern "C" __global__ void store(const __grid_constant__ Map map, int step) {
+    __shared__ alignas(128) float tile[2][32];
+    tile[0][threadIdx.x] = tile[1][threadIdx.x] = threadIdx.x;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    const unsigned from = (unsigned)__cvta_generic_to_shared(tile[threadIdx.x % 2 * step]);
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {0, 0}], [%1];"
+                 "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;" ::"l"(&map), "r"(from) : "memory");
+}
+"""
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_all_lanes_may_store_one_tile_from_one_place(step: int) -> None:
+    memory, tile = Memory(), np.zeros((8, 4), np.float32)
+    array = memory.upload(tile, "array")
+    source = "struct alignas(64) Map { unsigned long long words[16]; };" + STORE
+    entry, arguments = compile_cuda(source).entries["store"], [TensorMap(array, 4, (4, 8), (16,), (4, 8)), step]
+    if step:
+        fault_of(FindingKind.RACE, entry, 1, 32, arguments, memory=memory)
+    else:
+        assert not execute(entry, 1, 32, arguments, memory=memory).findings
+        assert np.array_equal(memory.read(array, np.float32), np.arange(32))
+
+
 def test_tensor_reductions() -> None:
     array = RNG.integers(-9, 9, (12, 32)).astype(np.float32)
     tile = RNG.integers(-9, 9, (8, 16)).astype(np.float32)

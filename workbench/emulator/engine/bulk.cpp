@@ -350,8 +350,11 @@ void note_store(Warp& warp, Transfer transfer, uint32_t source, uint32_t alignme
   warp.block->stores.push_back(transfer);
 }
 
-void store_tile(Warp& warp, const Instruction& instruction) {  // [map, coordinates], [src]
+// [map, coordinates], [src]. Lanes that store one tile from one place, as CuTe DSL has a warp do, store it
+// once.
+void store_tile(Warp& warp, const Instruction& instruction) {
   const int rank = coordinates_of(instruction.variant);
+  TilePlace tiles[kLanes];
   uint64_t map[kLanes], source[kLanes];
   read_addresses(warp, instruction.operands[0], map);
   read_addresses(warp, instruction.operands[1 + rank], source);
@@ -363,6 +366,12 @@ void store_tile(Warp& warp, const Instruction& instruction) {  // [map, coordina
     require_place(warp, transfer.tile, l, true);
     transfer.reduction = (instruction.variant >> kTileReductionShift) - 1;
     transfer.element_type = transfer.tile.map->element_type;
+    tiles[l] = transfer.tile;
+    for (int k = 0; transfer.reduction < 0 && k < l; ++k)
+      if ((warp.active >> k & 1) && map[k] == map[l] && source[k] == source[l] &&
+          std::equal(tiles[k].coordinates, tiles[k].coordinates + 5, tiles[l].coordinates) &&
+          std::equal(tiles[k].rows, tiles[k].rows + 4, tiles[l].rows))
+        return;
     note_store(warp, transfer, static_cast<uint32_t>(source[l]), 128, l);
   });
 }
