@@ -37,6 +37,7 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.kernels.rows.problem import RowProblem
 from workbench.measure.baselines import Prepared, first_line, pytorch
+from workbench.model.dtypes import dtype_of
 from workbench.report import frame
 
 RECORD = Path(__file__).parents[1] / "reports/rows.json.gz"
@@ -220,7 +221,7 @@ def measured(torch: Any, watch: Stopwatch, name: str, problem: RowProblem) -> Ce
                 contestants.append(make())
             except Exception as error:  # as above
                 failed[library] = first_line(error)[:200]
-        tolerance = TOLERANCE[pytorch.KINDS[problem.dtype]]
+        tolerance = TOLERANCE[dtype_of(problem.dtype).torch]
         found |= timed(contestants, right, tolerance, partial(apart, torch), watch.medians)
         if problem.cost.bytes >= LARGE:
             found["copy"] = copied(torch, watch, problem.cost.bytes // 2)

@@ -49,7 +49,7 @@ def run_one(key: str) -> str:
     import cupy
     import numpy as np
 
-    from workbench.devices.launch_checks import encoded
+    from workbench.devices.tensor_maps import encoded
     from workbench.model.tensor_map import TensorMap
     from workbench.toolchain.compiler import CompileError, compile_source
 
