@@ -65,6 +65,40 @@ class NumpyDevice(OnMachine):
         pass
 
 
+class HostPlan:
+    """A plan that is bound to arrays of NumPy, adds `a` and `b` to `c`, and is done at once."""
+
+    def __init__(self, arrays: Mapping[str, Array], buffers: dict[str, Any]) -> None:
+        self.arrays, self.buffers, self.turned = arrays, buffers, 0
+
+    def wait(self) -> None:
+        """Nothing is left to wait for."""
+
+    def poison(self) -> None:
+        self.buffers["c"] = self.arrays["c"].poisoned()
+
+    def turn(self, elements: int) -> None:
+        for name in ("a", "b"):
+            self.buffers[name] = np.roll(self.buffers[name], elements - self.turned)
+        self.turned = elements
+
+    def host(self, name: str, buffer: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return buffer
+
+    def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+        return function(self, *arguments)
+
+    def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.buffers = dict(storage)
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        found: np.ndarray[Any, Any] = self.buffers[name]
+        return found
+
+    def close(self) -> None:
+        """Memory of the host goes by itself."""
+
+
 class MisbehavingDevice(NumpyDevice):
     """Adds vectors until `behaviours` has something for the name of the source: then its launches do that instead."""
 

@@ -128,8 +128,7 @@ def test_a_vendors_library_with_a_wrong_result_is_left_out(
 
             return Prepared(enqueue)
 
-    monkeypatch.setattr(ClockPlan, "filled_like", lambda plan, name: np.empty_like(plan.memory[name]), raising=False)
-    monkeypatch.setattr(ClockPlan, "host", lambda plan, name, buffer: buffer, raising=False)
+    monkeypatch.setattr(ClockPlan, "filled_like", lambda plan, name: np.empty_like(plan.buffers[name]), raising=False)
     monkeypatch.setattr(timing, "forget", lambda buffer: None)
     (stage,) = registry.select(["vector_add:naive"])
     with synthetic(clock):
@@ -357,7 +356,7 @@ def test_a_baseline_that_raises_is_left_out_and_the_stage_is_timed(
         def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Any) -> Prepared:
             raise RuntimeError("no such call\nand more")
 
-    monkeypatch.setattr(ClockPlan, "filled_like", lambda plan, name: np.empty_like(plan.memory[name]), raising=False)
+    monkeypatch.setattr(ClockPlan, "filled_like", lambda plan, name: np.empty_like(plan.buffers[name]), raising=False)
     (stage,) = registry.select(["vector_add:naive"])
     with synthetic(clock):
         monkeypatch.setattr(timing, "baselines_for", lambda operation: [Broken(clock)])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes import HostPlan
 from synthetic import H200
 
 from workbench.catalogue import registry
@@ -97,7 +98,7 @@ class Gpu(OnMachine):
         return function(plans, *arguments)
 
 
-class GpuPlan:
+class GpuPlan(HostPlan):
     def __init__(
         self,
         gpu: Gpu,
@@ -105,8 +106,8 @@ class GpuPlan:
         arrays: Mapping[str, Array],
         memory: dict[str, np.ndarray[Any, Any]],
     ) -> None:
-        self.gpu, self.parameters, self.arrays, self.buffers = gpu, parameters, arrays, memory
-        self.turned = 0
+        super().__init__(arrays, memory)
+        self.gpu, self.parameters = gpu, parameters
         gpu.open += 1
 
     def _solve(self) -> None:
@@ -125,29 +126,6 @@ class GpuPlan:
         noise = self.gpu.random.gauss(1, 0.01)
         self.gpu.clock.now += 1e-6 * self.gpu.microseconds(self.parameters) * drift * noise
         self._solve()
-
-    def wait(self) -> None:
-        pass
-
-    def poison(self) -> None:
-        self.buffers["c"] = np.full_like(self.buffers["c"], np.nan)
-
-    def turn(self, elements: int) -> None:
-        for name in ("a", "b"):
-            self.buffers[name] = np.roll(self.buffers[name], elements - self.turned)
-        self.turned = elements
-
-    def host(self, name: str, buffer: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return buffer
-
-    def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-        return function(self, *arguments)
-
-    def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self.buffers = dict(storage)
-
-    def read(self, name: str) -> np.ndarray[Any, Any]:
-        return self.buffers[name]
 
     def close(self) -> None:
         self.gpu.open -= 1

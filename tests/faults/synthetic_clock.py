@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from fakes import HostPlan
 
 from workbench.catalogue import registry
 from workbench.devices.base import OnMachine
@@ -79,11 +80,10 @@ class ClockGpu(OnMachine):
         return ClockPlan(self, arrays, {name: values.copy() for name, values in storage.items()})
 
 
-class ClockPlan:
+class ClockPlan(HostPlan):
     def __init__(self, gpu: ClockGpu, arrays: Mapping[str, Array], memory: dict[str, Any]) -> None:
-        self.gpu, self.arrays, self.memory = gpu, arrays, memory
-        self.buffers = memory
-        self.calls = self.turned = 0
+        super().__init__(arrays, memory)
+        self.gpu, self.calls = gpu, 0
         self.kept: dict[bytes, Any] = {}
 
     def enqueue(self) -> None:
@@ -95,16 +95,16 @@ class ClockPlan:
         clock.in_cache = True
         if cheat == "throttled" and self.calls > 25:
             cost *= 2
-        key = self.memory["a"].tobytes()
+        key = self.buffers["a"].tobytes()
         if cheat == "once" and self.calls > 1:
             cost = 1.0
         elif cheat == "content" and key in self.kept:
-            cost, self.memory["c"] = 1.0, self.kept[key].copy()
+            cost, self.buffers["c"] = 1.0, self.kept[key].copy()
         else:
-            total = self.memory["a"].astype(np.float64) + self.memory["b"].astype(np.float64)
-            self.memory["c"] = self.kept[key] = total.astype(self.memory["c"].dtype)
+            total = self.buffers["a"].astype(np.float64) + self.buffers["b"].astype(np.float64)
+            self.buffers["c"] = self.kept[key] = total.astype(self.buffers["c"].dtype)
         if cheat == "drift" and self.calls > 30:
-            self.memory["c"] = self.memory["c"] + 1
+            self.buffers["c"] = self.buffers["c"] + 1
         if cheat == "stream":
             clock.pending, cost = cost - 2.0, 2.0
         clock.now += cost if cheat != "impossible" else 0.1
@@ -114,26 +114,6 @@ class ClockPlan:
 
     def wait(self) -> None:
         self.gpu.clock.pending = 0.0
-
-    def poison(self) -> None:
-        self.memory["c"] = self.arrays["c"].poisoned()
-
-    def turn(self, elements: int) -> None:
-        for name in ("a", "b"):
-            self.memory[name] = np.roll(self.memory[name], elements - self.turned)
-        self.turned = elements
-
-    def host(self, name: str, buffer: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return buffer
-
-    def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-        return function(self, *arguments)
-
-    def read(self, name: str) -> np.ndarray[Any, Any]:
-        return self.memory[name]
-
-    def close(self) -> None:
-        pass
 
 
 @contextlib.contextmanager
