@@ -140,6 +140,12 @@ def test_what_a_kernel_does_wrong_is_named_at_its_line(folder: Path, case: str, 
         assert "no path of the graph leads from" in str(finding)
 
 
+def test_a_kernel_that_asks_for_them_has_clusters_of_16_blocks(folder: Path) -> None:
+    found = captured(folder, "wide_cluster")
+    (refused,) = found.refused  # the launch before the kernel has asked
+    assert "1 to 8 are allowed" in refused and found.exit_code == 0 and not found.findings
+
+
 def test_launches_that_change_nothing_are_checked_once_only(folder: Path) -> None:
     found = captured(folder, "repeated")
     assert found.launches["scale"] == 101

@@ -260,6 +260,17 @@ int main(int, char** words) {
       for (int i = 0; i < 16; i++)
         if (values[i] != static_cast<float>((4 + i / 4) * 8 + 4 + i % 4)) return 7;
     }
+  } else if (wanted == "wide_cluster") {  // 16 blocks, which a kernel has to ask for
+    int n = 4;
+    void* arguments[] = {&device, &n};
+    LaunchAttribute cluster{4, 0, {16, 1, 1}};
+    const LaunchConfiguration how{{16, 1, 1}, {4, 1, 1}, 0, nullptr, &cluster, 1};
+    const auto* const kernel = reinterpret_cast<const void*>(&scale);
+    if (cudaLaunchKernelExC(&how, kernel, arguments) != 9 || cudaGetLastError() != 9) return 8;
+    cudaFuncSetAttribute(kernel, 14, 1);
+    if (cudaLaunchKernelExC(&how, kernel, arguments) != 0) return 8;
+    cudaMemcpy(host, device, kBytes, kToHost);
+    if (host[0] != 2) return 7;
   } else if (wanted == "repeated") {
     cudaMemset(device, 0, kBytes);
     for (int i = 0; i < 100; i++) launch(scale, device);

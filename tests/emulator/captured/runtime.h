@@ -26,6 +26,17 @@ struct TextureDescription {
   float border[4];
   int is_normalized, others[7];
 };
+struct LaunchAttribute {
+  int id, padding;
+  unsigned values[16];
+};
+struct LaunchConfiguration {
+  dim3 grid, block;
+  size_t shared;
+  void* stream;
+  LaunchAttribute* attributes;
+  unsigned count;
+};
 enum Direction { kToDevice = 1, kToHost = 2, kWithin = 3 };
 
 extern "C" {
@@ -34,6 +45,8 @@ void __cudaRegisterFatBinaryEnd(void**);
 void __cudaRegisterFunction(void**, const void*, char*, const char*, int, void*, void*, void*, void*, int*);
 void __cudaRegisterVar(void**, void*, char*, const char*, int, size_t, int, int);
 int cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, void*);
+int cudaLaunchKernelExC(const LaunchConfiguration*, const void*, void**);
+int cudaFuncSetAttribute(const void*, int, int);
 int cudaGetDeviceCount(int*);
 int cudaGetLastError();
 int cudaDeviceSynchronize();
