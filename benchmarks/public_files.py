@@ -10,7 +10,8 @@ launch that takes too long only whether it loads is told. Nothing is fetched. NA
 the report is written.
 
 A line of the list is `repository commit path`, and behind a tab what has been found by reading where a launch has a
-finding: `assumed`, when sizes or values are to blame that were proposed, or `fault` with the reason.
+finding: `assumed`, when sizes or values are to blame that were proposed, or `fault` with the reason; `refused` says why
+a file does not load.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def try_out(one: Tried, path: Path) -> None:
         failed = (document.get("error") or {}).get("message", said)
         if document.get("result"):
             one.loaded, one.launched = one.loaded + 1, one.launched + 1
-            one.findings += [f"{f['code']}: {f['message']}" for f in found if f.get("severity") == "error"][:2]
+            one.findings += [_said(f) for f in found if f.get("severity") == "error"][:2]
             continue
         one.why = one.why or _first_line(failed)
 
@@ -131,6 +132,10 @@ def load(one: Tried, path: Path) -> None:
             one.why = _first_line(str(error))
 
 
+def _said(finding: dict[str, Any]) -> str:
+    return re.sub(r"(?:[^\s/]*/)+(?=[\w.-]+\.cuh?:)", "", f"{finding['code']}: {finding['message']}")
+
+
 def _first_line(text: str) -> str:
     lines = [line for line in text.splitlines() if "error" in line.lower()] or text.splitlines() or [""]
     return re.sub(r"(/[\w.+-]+)+/", "", lines[0])[:160].replace("|", "\\|")
@@ -145,7 +150,7 @@ def page(files: list[Tried]) -> str:
             f"[{one.path}](https://github.com/{one.repository}/blob/{one.commit}/{quote(one.path)})",
             "yes" if one.loaded else "no",
             "clean" if one.clean else "finding" if one.ended else "no",
-            (one.read or "; ".join(one.findings)[:160]) if one.ended else one.why or "takes too long",
+            one.read or ("; ".join(one.findings)[:160] if one.ended else one.why or "takes too long"),
         )
         for one in files
     ]
