@@ -369,8 +369,15 @@ class _SoFar:
             last = _replaced(last, {name: parsed(name, getattr(last, name), rarest)}) or last
         for name in self.random.sample(last.extents, len(last.extents)):
             extent = getattr(last, name)
-            larger = _replaced(last, {name: -(-TELLING // extent) * extent}) if extent < TELLING else None
-            last = larger if larger and larger.cost.flops <= self._size.work else last
+            if extent >= TELLING:
+                continue
+            enough = -(-TELLING // extent) * extent
+            longest = max(last.extents, key=lambda n: getattr(last, n))  # gives way where both are too much work
+            shorter = _like(getattr(last, longest), max(TELLING, getattr(last, longest) * extent // enough), STEP)
+            for made in (_replaced(last, {name: enough}), _replaced(last, {longest: shorter, name: enough})):
+                if made and made.cost.flops <= self._size.work:
+                    last = made
+                    break
         self._note(last)
         if kind not in distributions(last):
             last = some[0]
