@@ -23,7 +23,7 @@ from workbench.judge.soundness import weakness
 from workbench.model.arrays import ORDERS, Distribution
 from workbench.model.results import Verdict
 
-SEEDS, LEAST = 40, 38
+SEEDS, LEAST = 80, 76
 """Verifications that are drawn, and those of them that have to have what is looked for: 0.95."""
 
 Values = np.ndarray[Any, Any]
