@@ -292,6 +292,7 @@ def test_a_baseline_gets_the_arrays_that_it_names_and_returns_outputs_in_any_for
     arrays = {"x": 1, "w": 2, "y": 3}
     assert declared(lambda p, w, y: None).arguments(arrays) == {"w": 2, "y": 3}
     assert declared(lambda p, **every: None).arguments(arrays) == arrays
+    assert declared(lambda p, x, v=None, w=None: None).arguments(arrays) == {"x": 1, "w": 2}
     with pytest.raises(BadOperation, match="asks for v; the arrays are x, w, y"):
         declared(lambda p, v: None).arguments(arrays)
     made = declared(lambda p: None)

@@ -28,10 +28,10 @@ KINDS = ("numpy", "cupy", "torch", "cublas")
 class Baseline(Generic[P]):
     """A callable that solves the problems of an operation.
 
-    `call` gets the problem, and the arrays that its other parameters name: `lambda p, x, w: ...`. It returns the
-    output, a tuple of the outputs in the order in which they are declared, or a dict; or nothing, where it has written
-    to the outputs, which it names among its parameters then. `requires` has what the arrays are, one of `KINDS`, and
-    the modules beside that which have to be installed.
+    `call` gets the problem, and the arrays that its other parameters name: `lambda p, x, w: ...`; one that not every
+    problem has needs a default. It returns the output, a tuple of the outputs in the order in which they are declared,
+    or a dict; or nothing, where it has written to the outputs, which it names among its parameters then. `requires` has
+    what the arrays are, one of `KINDS`, and the modules beside that which have to be installed.
 
     One that is `vendor` is timed interleaved with every stage; the others once a problem. One that does not `solve` the
     problem is a yardstick (a plain copy): its output is not looked at. With `prepares` the callable is asked once a
@@ -67,7 +67,8 @@ class Baseline(Generic[P]):
         parameters = list(inspect.signature(self.call).parameters.values())[1:]
         if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
             return dict(arrays)
-        names = [p.name for p in parameters]
+        empty = inspect.Parameter.empty
+        names = [p.name for p in parameters if p.name in arrays or p.default is empty]
         if unknown := [name for name in names if name not in arrays]:
             raise BadOperation(
                 f"the baseline {self.name!r} asks for {', '.join(unknown)}; the arrays are {', '.join(arrays)}"
