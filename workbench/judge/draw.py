@@ -368,20 +368,17 @@ class _SoFar:
             rarest = min(texts, key=lambda text: (self._with_words[kind, name, text], self.random.random()))
             last = _replaced(last, {name: parsed(name, getattr(last, name), rarest)}) or last
         for name in self.random.sample(last.extents, len(last.extents)):
-            extent = getattr(last, name)
-            if extent >= TELLING:
-                continue
-            enough = -(-TELLING // extent) * extent
-            longest = max(last.extents, key=lambda n: getattr(last, n))  # gives way where both are too much work
-            shorter = _like(getattr(last, longest), max(TELLING, getattr(last, longest) * extent // enough), STEP)
-            for made in (_replaced(last, {name: enough}), _replaced(last, {longest: shorter, name: enough})):
-                if made and made.cost.flops <= self._size.work:
-                    last = made
-                    break
+            if (extent := getattr(last, name)) < TELLING:
+                enough = -(-TELLING // extent) * extent
+                longest = max(last.extents, key=lambda n: getattr(last, n))  # gives way where both are too much work
+                shorter = _like(getattr(last, longest), max(TELLING, getattr(last, longest) * extent // enough), STEP)
+                larger = (_replaced(last, {**less, name: enough}) for less in ({}, {longest: shorter}))
+                last = next((p for p in larger if p and p.cost.flops <= self._size.work), last)
         self._note(last)
         if kind not in distributions(last):
             last = some[0]
-        smaller = [p for p in sorted(self._taken, key=_bytes, reverse=True) if _bytes(p) < _bytes(last)]
+        smaller = [p for p in self._taken if p.cost.bytes < last.cost.bytes]
+        smaller.sort(key=lambda p: p.cost.bytes, reverse=True)
         for problem in (last, some[0], *smaller[:: 1 + len(smaller) // SMALLER]):
             if kind in (self._taken.get(problem) or distributions(problem)):
                 yield dataclasses.replace(problem, distribution=kind, seed=problem.seed + number)
@@ -533,10 +530,6 @@ def _replaced(problem: Problem, extents: dict[str, Any]) -> Problem | None:
         return dataclasses.replace(problem, **extents)
     except Exception:  # fields do not go together
         return None
-
-
-def _bytes(problem: Problem) -> int:
-    return problem.cost.bytes
 
 
 def distributions(problem: Problem) -> tuple[Distribution, ...]:
