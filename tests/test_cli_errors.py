@@ -89,7 +89,7 @@ def test_a_wrong_option_is_wrong_usage(
     ("spec", "problem", "parts"),
     [
         ("gemm", "m=4,dtype=fp8", ["dtype is 'fp8'", "bf16, fp16, fp32"]),
-        ("gemm", "m=4,layout=tt", ["layout is 'tt'", "nn, nt"]),
+        ("gemm", "m=4,layout=xx", ["layout is 'xx'", "nn, nt, tn, tt"]),
         ("gemm", "m=0", ["m is 0", "at least 1"]),
         ("gemm", "64x32", ["64x32", "mxnxk"]),
         ("gemm", "mm=4", ["unknown field 'mm'"]),

@@ -290,7 +290,8 @@ def test_a_function_is_named_like_what_declares_it_and_survives_pickling(gpu: Em
     assert ops.softmax.__doc__ and ops.softmax.__doc__.startswith("Softmax along the last axis")
     assert (
         str(ops.gemm.__signature__)
-        == "(a: 'Any', b: 'Any', *, trans_b: 'bool' = False, out_dtype: 'Any' = None, out: 'Any' = None)"
+        == "(a: 'Any', b: 'Any', c: 'Any' = None, *, trans_b: 'bool' = False, out_dtype: 'Any' = None, "
+        "alpha: 'float' = 1.0, beta: 'float' = 1.0, activation: 'str' = 'none', out: 'Any' = None)"
     )
     state = ops.softmax.__getstate__()
     assert state["ready"] == {} and pickle.loads(pickle.dumps(state["arrays"])) == ("x",)

@@ -432,11 +432,11 @@ def test_verification_explains_the_largest_failing_problem(tmp_path):
 
     def last_row(problem, storage):
         if problem.m > 6:
-            c_of(problem, storage)[-1] = 0
+            c_of(problem, storage)[..., -1, :] = 0
 
     result = harness.verify(stage, FakeDevice(last_row), examples=30, seed=1)
     assert result.verdict is Verdict.MISMATCH
-    assert "the last 1 of" in result.failure.looks_like
+    assert "last row missing" in result.failure.looks_like
     assert "(seen in m=" in result.failure.looks_like
     text = explain("gemm:fake", result)
     assert f"looks like: {result.failure.looks_like}" in text

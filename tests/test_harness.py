@@ -58,7 +58,7 @@ def test_right_answers_pass_in_both_tiers(stage):
     assert result.verdict is Verdict.PASS
     assert result.problems == 30
     assert result.tiers["bounded"] == 30 > result.tiers["exact"] >= 15  # some kinds of inputs are not exact
-    assert set(result.covered["layout"]) == {"nn", "nt"}
+    assert set(result.covered["layout"]) == {"nn", "nt", "tn", "tt"}
     assert 0 < result.worst_error <= 1
 
 
@@ -206,7 +206,7 @@ def test_a_stage_that_takes_nothing_is_unsupported_not_passed(stage):
     assert result.verdict is Verdict.UNSUPPORTED
     assert result.problems == 0
     assert failed(result) and "takes none of the problems that were drawn" in result.failure.message
-    newer = dataclasses.replace(make_stage(stage.path, lambda p: "never"), architecture=100)
+    newer = dataclasses.replace(make_stage(stage.path, lambda p: "never"), architecture=120)
     assert not failed(verify(newer, lambda problem, storage: None))  # it is this device that cannot run it
 
 
@@ -232,7 +232,7 @@ def test_the_same_seed_draws_the_same_problems_and_another_seed_others(stage):
 def test_tile_edges_are_drawn_on_purpose(stage):
     tiled = Stage("gemm", "tiled", stage.source, "", stage.plan_for, parameters={"BLOCK": 57})
     device = FakeDevice()
-    harness.verify(tiled, device, examples=40, seed=0)
+    harness.verify(tiled, device, examples=40, seed=1)
     sizes = {size for p in device.problems for size in (p.m, p.n, p.k)}
     assert {56, 57, 58} & sizes
     assert sum(max(p.m, p.n, p.k) > GEMM.emulator_size.extent for p in {*device.problems}) <= 1

@@ -17,7 +17,7 @@ from json_schema import check_document
 
 from workbench import __main__ as program
 from workbench.catalogue import registry
-from workbench.cli.options import console
+from workbench.cli.console import console
 from workbench.model.errors import shown
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="signals as Linux has them")

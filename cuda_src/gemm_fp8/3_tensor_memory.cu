@@ -20,8 +20,10 @@ constexpr int ACCUMULATORS = 2;
 static_assert(sizeof(IN) == 1, "scales are those of 8-bit numbers: take e4m3");
 static_assert(ACCUMULATORS * BLOCK_N <= TENSOR_COLUMNS, "two accumulators have 512 columns: lower BLOCK_N to 256");
 
+using KTile = KTiles<BLOCK_M, BLOCK_N>;
+
 struct Shared {
-  KTiles<BLOCK_M, BLOCK_N> k_tiles[STAGES];
+  KTile k_tiles[STAGES];
   LaneStaging<OUT, 2> c[TileWarps::EPILOGUE];
   Pipeline<STAGES, 1> ring;
   Pipeline<ACCUMULATORS, TileWarps::EPILOGUE> done;
@@ -46,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(TileWarps::THREADS)
   if (warp == TileWarps::LOADS && first_lane) {
     for (int tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
       const Tile place = grouped_tile<GROUP_M>(tile, tiles_m, tiles_n);
-      load_k_tiles(shared.k_tiles, shared.ring, at, iterations, [&](auto& k_tile, Barrier& full, int k) {
+      load_k_tiles(shared.k_tiles, shared.ring, at, iterations, [&](KTile& k_tile, Barrier& full, int k) {
         k_tile.load(A, B, full, place.row * BLOCK_M, place.column * BLOCK_N, k);
       });
     }

@@ -85,7 +85,7 @@ BYTES = 4 * WIDTH * 4
 COMPLETE = "mbarrier::complete_tx::bytes"
 
 
-@pytest.mark.parametrize(("place", "swizzle"), itertools.product(PLACES, (0, 128)))
+@pytest.mark.parametrize(("place", "swizzle"), list(itertools.product(PLACES, (0, 128))))
 @pytest.mark.parametrize("to", ["shared::cluster", "shared::cta"])
 def test_gather4_loads_four_rows(to: str, place: tuple[int, list[int]], swizzle: int) -> None:
     matrix = np.random.default_rng(1).integers(0, 2**31, (ROWS, COLUMNS)).astype(np.int32)
@@ -183,9 +183,9 @@ def test_a_box_of_several_rows_is_refused() -> None:
     assert result.findings[0].code == "descriptor" and "box has 4 rows" in result.findings[0].message
 
 
-@pytest.mark.parametrize(("rank", "mode", "to"), itertools.product(
-    (3, 4, 5), ("im2col::w", "im2col::w::128"), ("shared::cta", "shared::cluster", "multicast")
-))  # fmt: skip
+@pytest.mark.parametrize("to", ["shared::cta", "shared::cluster", "multicast"])
+@pytest.mark.parametrize("mode", ["im2col::w", "im2col::w::128"])
+@pytest.mark.parametrize("rank", [3, 4, 5])
 def test_pixels_along_one_dimension(rank: int, mode: str, to: str) -> None:
     """Pixels from a place beyond the lower edge on, over the upper one, and of the next image; also with an offset."""
     channels, wide, pixels = 8, 7, 12

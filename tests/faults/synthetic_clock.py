@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from fakes import HostPlan
 
 from workbench.catalogue import registry
 from workbench.devices.base import OnMachine
@@ -18,6 +19,9 @@ from workbench.model.arrays import Array
 from workbench.model.launch import Plan
 from workbench.model.machine import H200
 from workbench.model.results import Conditions, DeviceInfo, Measurement
+
+sys.path.append(str(Path(__file__).parents[1]))  # scripts of this folder are started without it
+from fakes import HostPlan
 
 COLD_US, WARM_US = 100.0, 40.0
 """What a launch takes that finds the L2 flushed, and any other, at the full clock."""

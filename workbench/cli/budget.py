@@ -18,7 +18,7 @@ from ..report.evidence import failed
 from ..run.budget import Budget
 from ..run.rounds import Step
 from ..run.verifier import Session
-from .options import Fitting, StageProgress, table
+from .console import Fitting, StageProgress, table
 
 DEFAULT = 180.0
 """Seconds of a run without SPEC."""

@@ -19,7 +19,8 @@ from ..report import changes, derived, differences, pages
 from ..report.changes import By, Comparison
 from ..report.differences import Difference, Row
 from . import documents
-from .options import OUTCOMES, Number, ResultFile, console, options, table
+from .console import OUTCOMES, console, table
+from .options import Number, ResultFile, options
 from .sessions import problems_of
 
 COMPARE_VERDICTS = """\b

@@ -173,7 +173,7 @@ def _print_witness(seed: int, found: Witness | None) -> None:
 
 def _save_trace(file: Path, reports: Sequence[emulator.Report]) -> None:
     from ..inspect import profile
-    from .options import notice
+    from .console import notice
 
     found = profile.as_json([report.statistics for report in reports], reports[0].kernel)
     notice(profile.save(found, file))

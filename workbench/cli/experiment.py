@@ -12,7 +12,8 @@ from ..experiments import page, study
 from ..records.store import slug
 from ..report.evidence import explain, failed
 from . import documents
-from .options import StageProgress, console, notice, options, table
+from .console import StageProgress, console, notice, table
+from .options import options
 from .sessions import check_writable, opened
 
 

@@ -16,7 +16,8 @@ from ..report import history as past
 from ..report import history_page
 from ..report.changes import StatisticsUnavailable
 from . import documents
-from .options import OUTCOMES, ResultFile, console, notice, options, specs_argument, table
+from .console import OUTCOMES, console, notice, table
+from .options import ResultFile, options, specs_argument
 from .sessions import problems_of
 
 

@@ -18,7 +18,8 @@ from ..report import derived, judged
 from ..toolchain import disassembly, occupancy
 from ..toolchain.compiler import compile_stage
 from . import documents
-from .options import Fitting, OutputFile, console, notice, options, specs_argument, table, trace_options, unwritable
+from .console import Fitting, console, notice, table
+from .options import OutputFile, options, specs_argument, trace_options, unwritable
 from .sessions import one_stage, opened, problems_of
 
 BYTES = ("static", "dynamic", "spills")

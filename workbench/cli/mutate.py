@@ -11,7 +11,8 @@ from ..checks import mutate as mutation
 from ..records import environment
 from ..workers.cluster import Processes
 from . import documents
-from .options import StageProgress, console, options, specs_argument
+from .console import StageProgress, console
+from .options import options, specs_argument
 from .sessions import connected, opened
 
 

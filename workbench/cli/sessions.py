@@ -35,8 +35,8 @@ from ..run.verifier import Session
 from ..workers.cluster import LOCAL, Cluster, Processes, connect
 from . import documents
 from .budget import Rounds
+from .console import Fitting, StageProgress, console, notice, table
 from .main import Interrupted
-from .options import Fitting, StageProgress, console, notice, table
 
 
 def opened(name: str, isolate: bool = False) -> Device:

@@ -15,8 +15,9 @@ from ..catalogue.registry import BadProject
 from ..model.operation import Operation
 from ..model.stage import Stage
 from . import documents, new, tasks
+from .console import console, table
 from .doctor import State, examine
-from .options import console, options, specs_argument, table
+from .options import options, specs_argument
 
 
 @click.command("list")

@@ -16,8 +16,9 @@ from ..model.stage import Stage
 from ..records import tuned
 from ..report import derived
 from . import documents
+from .console import StageProgress, console, notice, table
 from .main import Interrupted
-from .options import StageProgress, console, notice, options, specs_argument, table
+from .options import options, specs_argument
 from .sessions import place_of, problems_of
 
 

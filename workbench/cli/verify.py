@@ -25,7 +25,8 @@ from ..run.api import NO_TIMES
 from ..run.verifier import Session
 from ..run.watch import files_of
 from . import budget, documents
-from .options import StageProgress, console, notice, options, specs_argument, table
+from .console import StageProgress, console, notice, table
+from .options import options, specs_argument
 from .sessions import (
     device_or_cluster,
     finishing,

@@ -463,18 +463,39 @@ def _check_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         raise ValueError(f"{len(strides)} strides for {len(shape)} dimensions: give one for each")
     if min(strides, default=0) < 0:
         raise ValueError(f"strides {strides} are negative: kernels get the address of the first element")
-    reach, nested = 0, True  # of the dimensions inside, the last element
-    for step, extent in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
+    dimensions = sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1)
+    run = 0  # elements after the first of those that lie beside each other
+    while dimensions and dimensions[0][0] == run + 1:
+        step, extent = dimensions.pop(0)
+        run += (extent - 1) * step
+    reach, nested = run, True  # of the dimensions inside, the last element
+    for step, extent in dimensions:
         nested &= step > reach
         reach += (extent - 1) * step
     if nested:
         return
-    # dimensions may interleave without two elements on one place: only counting tells
-    places = np.zeros(1, np.int64)
-    for step, extent in zip(strides, shape, strict=True):
-        places = (places[:, None] + step * np.arange(extent)).ravel()
-    if len(np.unique(places)) < prod(shape):
-        raise ValueError(f"with strides {strides} elements of an array of shape {shape} overlap in memory")
+    if dimensions[0][0] > run:  # dimensions may interleave without two elements on one place
+        if len(dimensions) == 2:
+            overlap = _meet(dimensions[0], dimensions[1], run)
+        else:
+            places = np.zeros(1, np.int64)
+            for step, extent in dimensions:
+                places = (places[:, None] + step * np.arange(extent)).ravel()
+            overlap = bool((np.diff(np.sort(places)) <= run).any())
+        if not overlap:
+            return
+    raise ValueError(f"with strides {strides} elements of an array of shape {shape} overlap in memory")
+
+
+def _meet(one: tuple[int, int], other: tuple[int, int], reach: int) -> bool:
+    """Whether two of the runs of elements that begin at sums of multiples of two steps have an element in common. A run
+    has `reach` elements after its first, and each step comes with its extent."""
+    (step, few), (across, many) = sorted((one, other), key=lambda dimension: dimension[1])
+    if min(step, across) <= reach:
+        return True
+    apart = step * np.arange(1, few)
+    nearest = apart // across
+    return any(bool(((abs(apart - n * across) <= reach) & (n < many)).any()) for n in (nearest, nearest + 1))
 
 
 def element_bytes(arrays: Iterable[Array]) -> int:

@@ -101,6 +101,8 @@ def _extents(kind: type[Problem]) -> dict[str, list[Dimension]]:
         others = [(value, made) for value in TRIED if (made := _with(problem, **{name: value}))]
         for value, other in others[:1]:
             for array, now in _inputs(other).items():
+                if len(now.shape) != len(before[array].shape):  # a batch has one more
+                    continue
                 for place, (a, b) in enumerate(zip(before[array].shape, now.shape, strict=True)):
                     if a != b and b % value == 0:
                         found.setdefault(name, []).append(Dimension(array, place, b // value))

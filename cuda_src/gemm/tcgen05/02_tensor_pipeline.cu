@@ -13,8 +13,10 @@
 
 #include "product.cuh"
 
+using KTile = KTiles<BLOCK_M, BLOCK_N>;
+
 struct Shared {
-  KTiles<BLOCK_M, BLOCK_N> k_tiles[STAGES];
+  KTile k_tiles[STAGES];
   LaneStaging<OUT, 2> c[TileWarps::EPILOGUE];
   Pipeline<STAGES, 1> ring;
   Barrier done;
@@ -45,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(TileWarps::THREADS)
   Place<STAGES> at;
   if (warp == TileWarps::LOADS && first_lane) {
     load_k_tiles(shared.k_tiles, shared.ring, at, iterations,
-                 [&](auto& k_tile, Barrier& full, int k) { k_tile.load(A, B, full, m, n, k); });
+                 [&](KTile& k_tile, Barrier& full, int k) { k_tile.load(A, B, full, m, n, k); });
   } else if (warp == TileWarps::MULTIPLIES && first_lane) {
     multiply_k_tiles<1>(shared.k_tiles, shared.ring, at, iterations, shared.sums, shared.done);
   } else if (warp < TileWarps::EPILOGUE) {
