@@ -17,7 +17,7 @@ from rich.console import Console
 from synthetic import H200, environment, timed_run
 
 from workbench.catalogue import registry
-from workbench.cli import options, sessions
+from workbench.cli import console, sessions
 from workbench.model.results import Run
 from workbench.records import store
 from workbench.report import history as past
@@ -114,7 +114,7 @@ def test_the_table_and_the_page_say_the_same(history: Any) -> None:
 def test_headers_are_in_one_piece_where_there_is_room(width: int) -> None:
     row = ("@1", "2026-11-30 03:24", 12 * "f", "50 problems", "emulated NVIDIA H200", "29 32", "4096x4096", *4 * ("-",))
     out = Console(file=io.StringIO(), width=width)
-    out.print(options.table(past.VERSIONS, [row], (), 2))
+    out.print(console.table(past.VERSIONS, [row], (), 2))
     lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert any(re.fullmatch(r" *" + r"  +".join(past.VERSIONS) + r" *", line) for line in lines)
 

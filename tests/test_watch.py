@@ -303,7 +303,7 @@ def test_the_first_problems_are_small_and_of_few_variants(spec: str) -> None:
     assert not any(stage.supports(p) for p in first)
     drawn = harness.drawn(stage, device, examples=watch.FIRST_DRAWN, seed=0)
     assert len({str(sorted(stage.defines(p).items())) for p in drawn}) > watch.FIRST_VARIANTS
-    assert max(p.cost.bytes for p in first) < max(p.cost.bytes for p in drawn)
+    assert max(p.cost.flops + p.cost.bytes for p in first) < max(p.cost.flops + p.cost.bytes for p in drawn)
 
 
 @pytest.mark.usefixtures("in_folder")
