@@ -356,11 +356,18 @@ class Problem(ABC):
     def inputs(self) -> Arrays:
         """Values of the arrays that are given, rounded to their storage type; the same ones for the same problem."""
         rng = self.rng()
-        return {
+        drawn = {
             name: draw_values(rng, self.tier, array.shape, array.dtype)
             for name, array in self.arrays().items()
             if array.given
         }
+        for name, step in self.exact_steps().items() if self.tier is Tier.EXACT else ():
+            drawn[name] = (drawn[name].astype(np.float32) * step).astype(drawn[name].dtype)
+        return drawn
+
+    def exact_steps(self) -> Mapping[str, int]:
+        """By input, a number of which its elements are multiples in the exact tier: by default none has one."""
+        return {}
 
     def given(self) -> Arrays:
         """The inputs as `distribution` has them: what a stage is judged on.
@@ -396,8 +403,8 @@ class Problem(ABC):
 
     @property
     def drawn_plainly(self) -> bool:
-        """Whether any numbers will do as inputs: the class has no `inputs` of its own."""
-        return type(self).inputs is Problem.inputs
+        """Whether any numbers will do as inputs: the class has no `inputs` of its own, and the exact tier no steps."""
+        return type(self).inputs is Problem.inputs and not (self.tier is Tier.EXACT and self.exact_steps())
 
     def distributed_inputs(self) -> tuple[str, ...]:
         """The inputs that are drawn in every distribution, see `distributed`."""

@@ -18,7 +18,7 @@ from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import Axis
-from ...model.problem import Cost, Problem, Size, Tier, extents
+from ...model.problem import Cost, Problem, Size, extents
 from ...model.strategies import st
 
 Values = np.ndarray[Any, Any]
@@ -159,17 +159,10 @@ class Conv2dProblem(Problem):
             return images, Axis("filters", {"f": 0, "y": 3, **({"bias": 0} if self.bias else {})})
         return (images,)
 
-    @property
-    def drawn_plainly(self) -> bool:
-        """Whether any numbers will do as inputs: not where GELU has to be exact."""
-        return self.tier is not Tier.EXACT or self.activation is not Activation.GELU
-
-    def inputs(self) -> Arrays:
-        found = super().inputs()
-        if not self.drawn_plainly:
-            for name in found.keys() - {"x"}:
-                found[name] = (found[name].astype(np.float32) * GELU_STEP).astype(found[name].dtype)
-        return found
+    def exact_steps(self) -> Mapping[str, int]:
+        if self.activation is not Activation.GELU:
+            return {}
+        return {name: GELU_STEP for name, array in self.arrays().items() if array.given and name != "x"}
 
     def solved(self, x: Values, f: Values, bias: Values | None, **changed: Any) -> Values:
         """y by the reference, float64, with other numbers than those of the problem where they are `changed`."""

@@ -203,17 +203,9 @@ class GemmProblem(Problem):
             rows |= {"added": last["added"] - 1} if self.added is Added.MATRIX else {}
         return Axis("m", rows), Axis("n", columns)
 
-    @property
-    def drawn_plainly(self) -> bool:
-        """Whether any numbers will do as inputs: not where an activation has to be exact."""
-        return self.tier is not Tier.EXACT or self.activation not in STEPS
-
-    def inputs(self) -> Arrays:
-        found = super().inputs()
-        for name in ("B", "added") if not self.drawn_plainly else ():
-            if name in found:
-                found[name] = (found[name].astype(np.float32) * STEPS[self.activation]).astype(found[name].dtype)
-        return found
+    def exact_steps(self) -> Mapping[str, int]:
+        step = STEPS.get(self.activation)
+        return {name: step for name in ("B", "added") if name in self.arrays()} if step else {}
 
     def _operands(self, inputs: Arrays) -> tuple[np.ndarray, np.ndarray]:
         """A as (..., m, k) and B as (..., k, n), float64."""
