@@ -17,6 +17,7 @@ from workbench.harness import Case, drawn
 from workbench.judge import soundness
 from workbench.judge.case import compare
 from workbench.kernels.gemm import GemmProblem
+from workbench.kernels.gemm.problem import Activation
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.arrays import WITHOUT_NUMBERS, Array, Distribution, NonFinite
 from workbench.model.dtypes import BF16, FP16, FP32
@@ -183,3 +184,11 @@ def test_undefined_non_finite_inputs_are_refused_and_never_drawn() -> None:
     assert Distribution.NON_FINITE not in kind(n=3).distributions()
     with pytest.raises(ProblemError, match="undefined"):
         kind(n=3, distribution=Distribution.NON_FINITE)
+
+
+def test_an_activation_that_has_to_be_exact_gets_multiples_and_other_inputs_come_in_every_distribution() -> None:
+    problem = GemmProblem(m=5, n=6, k=7, activation=Activation.GELU, seed=3)
+    exact = problem.with_tier(Tier.EXACT)
+    assert not (exact.given()["B"].astype(np.float64) % 1024).any() and exact.given()["A"].astype(float).max() <= 2
+    assert exact.distributed_inputs() == () and problem.distributed_inputs() == ("A", "B")
+    assert Distribution.SUBNORMAL in problem.distributions()
