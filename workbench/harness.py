@@ -101,7 +101,7 @@ def verify(
     search = _Search(stage, device, call, on_problem)
     try:
         with environment.few_threads():
-            coming = before(_trials(drawing, problem, problems))
+            coming = before(_trials(drawing, stage.misfit(stage.home.architecture), problem, problems))
             search.run(drawing, coming, again, many_times=problems is None)
         result = search.verification(seed, drawing.unsupported)
         if problem is None and problems is None and result.refused == 1 and not stage.misfit(stage.home.architecture):
@@ -139,9 +139,14 @@ def _drawing(stage: Stage[Any], device: Device, examples: int, seed: int) -> Pro
     return Problems(registry.operation_of(stage), [stage], device.name, examples, seed, compiled)
 
 
-def _trials(drawing: Problems, problem: Problem | None, problems: Sequence[Problem] | None) -> Iterator[Trial]:
-    """Trials of the problem or of the problems that are given and supported, or of those that are drawn."""
-    if problem is None and problems is None:
+def _trials(
+    drawing: Problems, misfit: str | None, problem: Problem | None, problems: Sequence[Problem] | None
+) -> Iterator[Trial]:
+    """Trials of the problem or of the problems that are given and supported, or of those that are drawn; of none where
+    a `misfit` is why the device can run the stage for none."""
+    if misfit:
+        drawing.unsupported[misfit] += 1
+    elif problem is None and problems is None:
         yield from drawing.trials()
     elif problem is not None:
         if drawing.supported(problem):
