@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import call_time
+import captured_programs
 import found
 import launch_races
 import numpy as np
@@ -206,3 +207,22 @@ def test_a_case_of_a_suite_is_launched_as_its_first_lines_say_and_counted_by_its
 
 def test_the_page_of_suites_is_made_of_its_record() -> None:
     assert recorded.page_beside(suites.RECORD).read_text() == suites.page(recorded.read(suites.RECORD))
+
+
+@pytest.mark.parametrize(
+    ("suite", "code", "said", "ended"),
+    [
+        (captured_programs.SAMPLES, 0, "done", "passes"),
+        (captured_programs.SAMPLES, 0, "Test FAILED", "fails, exit code 0"),
+        (captured_programs.SAMPLES, 2, "Waiving test", "waives itself"),
+        (captured_programs.HECBENCH, 0, "PASS", "passes"),
+        (captured_programs.HECBENCH, 0, "done", "fails, exit code 0"),
+        (captured_programs.HECBENCH, 3, "PASS", "fails, exit code 3"),
+    ],
+)
+def test_a_captured_program_judges_itself(suite: str, code: int, said: str, ended: str) -> None:
+    one = captured_programs.Program(suite, "a")
+    finding = {"severity": "error", "text": "a.cu:1: race: x\n  more"}
+    result = {"launches": {"k": 2, "l": 1}, "findings": [finding], "host": [], "refused": [], "exit_code": code}
+    captured_programs.judge(one, result, said)
+    assert (one.ended, one.launches, one.failures) == (ended, 3, ["a.cu:1: race: x"])

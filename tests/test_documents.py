@@ -102,6 +102,13 @@ def test_a_mistake_of_the_workbench_is_a_document_with_its_traceback_on_stderr(h
     assert found["error"]["code"] == "internal_error" and "Traceback" in done.stderr and done.returncode == 1
 
 
+def test_what_a_captured_program_prints_stands_on_stderr(here: Path) -> None:
+    command = [sys.executable, "-m", "workbench", "capture", "--json", sys.executable, "-c", "print('its own words')"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=here)
+    check_document(json.loads(done.stdout))
+    assert done.stderr == "its own words\n" and done.returncode == 0
+
+
 def test_what_is_not_finite_is_text() -> None:
     Path("scale.cu").write_text(SOURCE.replace("<=", "<"))
     arguments = [a.replace("ones", "nan") for a in LAUNCH]

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ..report.judged import Judged
 
 
+_STDERR = 2
+
+
 class NotCaptured(WorkbenchError):
     """A program that cannot be started, or an architecture that there is not."""
 
@@ -51,7 +54,7 @@ def capture(program: tuple[str, ...], as_json: bool, sarif_file: Path | None, **
     from ..emulator.capture import capture as run
 
     try:
-        found = run(program, **how)
+        found = run(program, output=_STDERR if as_json else None, **how)
     except (CaptureError, emulator.ArchitectureError) as error:
         raise NotCaptured(str(error)) from None
     if sarif_file:

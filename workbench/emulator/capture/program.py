@@ -194,6 +194,7 @@ def capture(
     kernel: str | None = None,
     sample: int | None = None,
     environment: Mapping[str, str] | None = None,
+    output: int | None = None,
     tell: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> Captured:
     """Runs a program that was built for CUDA, with every launch executed by the emulator and checked.
@@ -201,8 +202,8 @@ def capture(
     ``command`` is the program and its arguments; ``arch`` the device's architecture, such as ``sm_80``, by default
     sm_90a; ``seed``, ``strict``, ``suppress`` and ``max_seconds`` (of a launch) are those of ``launch``. Only launches
     of ``kernel`` are checked, and of each kernel the first ``sample``; others are executed all the same.
-    ``environment`` adds variables; ``tell`` is called with each finding as it comes. Where the program reads and
-    prints is where this process does.
+    ``environment`` adds variables; ``tell`` is called with each finding as it comes. The program reads and prints where
+    this process does, or prints to the file descriptor ``output``.
 
     Raises ``CaptureError`` where the program cannot be started, and ``ArchitectureError``.
     """
@@ -222,7 +223,7 @@ def capture(
         accepting = threading.Thread(target=_accept, args=(listener, options, gathered, serving), daemon=True)
         accepting.start()
         try:
-            result.exit_code = _run(command, _environment(stand_in, folder, path, environment or {}))
+            result.exit_code = _run(command, _environment(stand_in, folder, path, environment or {}), output)
         finally:
             listener.close()
         for one in serving:
@@ -245,10 +246,10 @@ def _environment(stand_in: Path, folder: str, path: str, more: Mapping[str, str]
     return found
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def _run(command: Sequence[str], environment: Mapping[str, str], output: int | None) -> int:
     """The exit code, negative for a signal. Ctrl-C is the program's to answer."""
     try:
-        process = subprocess.Popen(list(command), env=environment)
+        process = subprocess.Popen(list(command), env=environment, stdout=output)
     except OSError as error:
         raise CaptureError(f"{command[0]} cannot be started: {error.strerror}") from None
     while True:
