@@ -24,8 +24,8 @@ FUNCTION, FILE = 60, 600
 BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 70_680),
     "Python of tests/": (("tests",), (".py",), 65_680),
-    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 9_830),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 26_965),
+    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_100),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_180),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_160),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

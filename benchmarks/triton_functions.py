@@ -1,7 +1,8 @@
 """Functions of libraries that are written in Triton, forward and backward, as they are, without a GPU.
 
     pip install --no-deps liger-kernel fla-core einops && pip install torch
-    python benchmarks/triton_functions.py [NAME ...]
+    python benchmarks/triton_functions.py measure OUTPUT.json [--names NAME ...]
+    python benchmarks/triton_functions.py write [OUTPUT.json]    # reports/triton-functions.md
 
 Each function runs under ``workbench.triton.emulate`` on tensors of the CPU. It is right where its result and its
 gradients are those of a reference in float64 by PyTorch, and clean where no launch has a failure. Nothing is fetched.
@@ -10,17 +11,30 @@ gradients are those of a reference in float64 by PyTorch, and clean where no lau
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
+import recorded
+from tabulate import tabulate
+
 import workbench.triton
+from workbench.records import environment
 
 Case = tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]
 """The library's function, its reference, and what both are given, by name."""
 
+RECORD = recorded.REPORTS / "triton-functions.json"
+FORWARD = "chunk_gla"
 _SEED, _TOLERANCE = 1, 2e-2
 
 
@@ -268,41 +282,105 @@ def _differs(case: Case) -> str:
     return ""
 
 
-def main() -> None:
-    """Prints a line for each function."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="functions; all unless given")
-    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch, for the references")
-    parser.add_argument("--target", default="sm_90a", help="what kernels are compiled for")
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    good = total = 0
-    with workbench.triton.emulate(given.target, configurations="first"):
+@dataclass
+class Tried:
+    """A function: what is wrong, the first failure, launches, and seconds with what is compiled on the way."""
+
+    name: str
+    wrong: str
+    failure: str
+    launches: int
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        """Whether it is right and clean, and was launched."""
+        return not self.wrong and not self.failure and self.launches > 0
+
+
+def _cases(target: str) -> dict[str, Case]:
+    with workbench.triton.emulate(target, configurations="first"):
         import torch
 
-        torch.set_num_threads(given.threads)
+        torch.set_num_threads(1)  # of the references
         torch.manual_seed(_SEED)
-        cases = {**_liger_rows(), **_liger_losses(), **_fla_rules(), **_fla_modules()}
-    unknown = sorted(set(given.names) - set(cases))
-    if unknown:
+        return {**_liger_rows(), **_liger_losses(), **_fla_rules(), **_fla_modules()}
+
+
+def _try_out(name: str, case: Case, target: str) -> Tried:
+    begun = time.perf_counter()
+    with workbench.triton.emulate(target, configurations="first", raise_on_hazard=False) as run:
+        try:
+            wrong = _differs(case)
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}".split("\n")[0][:160]
+    failures = [finding for launched in run.launches for finding in launched.failures]
+    said = f"{failures[0].kind} at {failures[0].location}" if failures else ""
+    return Tried(name, wrong, said, len(run.launches), round(time.perf_counter() - begun, 1))
+
+
+def _forward(target: str) -> None:
+    """Prints seconds and launches of one function's forward pass, with every configuration of its autotuners."""
+    warnings.simplefilter("ignore")
+    function, _, given = _cases(target)[FORWARD]
+    begun = time.perf_counter()
+    with workbench.triton.emulate(target, configurations="all") as run:
+        function(**given)
+    print(json.dumps([round(time.perf_counter() - begun, 1), len(run.launches)]))
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Tries all functions, or those that are named; and one with all configurations, twice, in processes of its own."""
+    made = environment.describe()
+    if made.dirty:
+        raise SystemExit("the checkout has uncommitted changes: commit them first, so that the record names its code")
+    warnings.simplefilter("ignore")
+    packages = {name: metadata.version(name) for name in ("torch", "triton", "liger-kernel", "fla-core")}
+    record: recorded.Record = {"environment": asdict(made), "packages": packages, "target": given.target}
+    record |= {"forward": [], "functions": []}
+    with tempfile.TemporaryDirectory() as folder:
+        script = f"import triton_functions; triton_functions._forward({given.target!r})"
+        command, variables = [sys.executable, "-c", script], {**os.environ, "TRITON_CACHE_DIR": folder}
+        for _ in range(2):
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent, env=variables)
+            record["forward"].append(json.loads(done.stdout.splitlines()[-1]))
+    cases = _cases(given.target)
+    if unknown := sorted(set(given.names) - set(cases)):
         sys.exit(f"there is no function {', '.join(unknown)}; there are {', '.join(cases)}")
     for name in given.names or cases:
-        begun = time.perf_counter()
-        with workbench.triton.emulate(given.target, configurations="first", raise_on_hazard=False) as run:
-            try:
-                wrong = _differs(cases[name])
-            except Exception as error:
-                wrong = f"{type(error).__name__}: {error}".split("\n")[0][:160]
-        failures = [finding for launched in run.launches for finding in launched.failures]
-        told = wrong or (f"{failures[0].kind} at {failures[0].location}" if failures else "")
-        marks = f"{'right' if not wrong else 'WRONG'}  {'clean' if not failures else 'NAMED'}"
-        print(
-            f"{name:32} {marks}  {time.perf_counter() - begun:6.1f} s  {len(run.launches):3} launches  {told}",
-            flush=True,
-        )
-        good, total = good + (not wrong and not failures and bool(run.launches)), total + 1
-    print(f"{good} of {total} right and clean")
+        tried = _try_out(name, cases[name], given.target)
+        print(tried, flush=True)
+        record["functions"].append(asdict(tried))
+        recorded.save(record, given.file)
+
+
+def page(record: recorded.Record) -> str:
+    """The report."""
+    functions, made = [Tried(**row) for row in record["functions"]], record["environment"]
+    versions = ", ".join(f"{name} {version}" for name, version in record["packages"].items())
+    (first, launches), (second, _) = record["forward"]
+    rows = [(one.name, one.wrong or "right", one.failure or "clean", one.launches, one.seconds) for one in functions]
+    good = sum(one.good for one in functions)
+    return f"""# Functions of Triton libraries
+
+{good} of {len(functions)} functions of Liger and flash-linear-attention are right and clean, forward and backward where
+there is one, on CPU tensors for {record["target"]}. Written by `benchmarks/triton_functions.py` from
+[the JSON beside it](triton-functions.json), commit `{made["commit"][:12]}`, {made["date"][:10]}, {made["host"]},
+{versions}. No GPU took part. Of autotuners the first configuration is launched.
+
+With every configuration, `{FORWARD}` forward makes {launches} launches: {first} s in a first run, which compiles, and
+{second} s in a second process.
+
+{tabulate(rows, ("function", "result", "findings", "launches", "s"), tablefmt="github")}
+"""
 
 
 if __name__ == "__main__":
-    main()
+    recorded.main(
+        __doc__,
+        RECORD,
+        measure,
+        page,
+        names={"nargs": "*", "default": [], "help": "functions; all unless given"},
+        target={"default": "sm_90a", "help": "what kernels are compiled for"},
+    )

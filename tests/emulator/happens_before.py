@@ -36,6 +36,8 @@ from random_programs import (
     takes_apart,
 )
 
+from workbench.emulator.launch_checks import Port
+
 READS = ("load", "read", "drain")
 
 
@@ -363,11 +365,12 @@ class Ends:
     def told(self) -> dict[str, Any]:
         """What the next launch is told, as `Clocks` takes it."""
         begun, waited = (np.zeros(len(self.launches.programs), np.int32) for _ in range(2))
-        for before, programmatic in self.launches.after[len(self.rows)]:
+        for before, port in self.launches.after[len(self.rows)]:
             start, trigger, end = self.rows[before]
-            for row in (start, trigger) if programmatic else (end,):
+            for row in {Port.ENDED: (end,), Port.TRIGGERED: (start, trigger)}.get(Port(port), (start,)):
                 np.maximum(begun, row, out=begun)
-            np.maximum(waited, end, out=waited)
+            if port != Port.BEGUN_ONLY:
+                np.maximum(waited, end, out=waited)
         return {"begun": begun, "waited": waited, "earlier": self.done}
 
     def ended(self, clocks: Clocks) -> None:

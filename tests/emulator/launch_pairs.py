@@ -84,11 +84,20 @@ def _host(session: Session, arrays: Arrays, fixed: bool) -> list[Report]:
     return [report]
 
 
-def _event_of_trigger(session: Session, arrays: Arrays, fixed: bool) -> list[Report]:
-    y, z = Output(arrays["y"]), Output(arrays["z"])
-    first = session.launch("fill", 2, 128, {"y": y}, stream=1)
-    event = session.event(1, programmatic=not fixed)
-    return [first, session.launch("use", 2, 128, {"y": y, "z": z}, stream=2, after=[event])]
+def behind(use: str = "use", **of_event: bool) -> Steps:
+    """A launch, or ``copy``, in another stream behind an event of a launch, which is mended by an ordinary one."""
+
+    def steps(session: Session, arrays: Arrays, fixed: bool) -> list[Report]:
+        y, z = Output(arrays["y"]), Output(arrays["z"])
+        reports = [session.launch("fill", 2, 128, {"y": y}, stream=1)]
+        event = session.event(1, **({} if fixed and use != "waits" else of_event))
+        if use == "copy":
+            session.copy(arrays["z"], arrays["y"], stream=2, after=[event])
+        else:
+            reports.append(session.launch("use", 2, 128, {"y": y, "z": z}, stream=2, after=[event]))
+        return reports
+
+    return steps
 
 
 PLAIN_USE = f"__global__ void use(const float* y, float* z) {{ {SETUP} z[i] = y[N - 1 - i]; }}  // HERE\n"
@@ -424,7 +433,25 @@ __global__ void use(const float* y, float* z) {{
     ),
     Pair("two streams", FILL + PLAIN_USE, "they are in streams 1 and 2; record an event behind fill", _streams),
     Pair("an event that is recorded too early", FILL + PLAIN_USE, "record an event behind fill", _early_event),
-    Pair("an event of the trigger", FILL + PLAIN_USE, "has to come before kernels.cu:", _event_of_trigger),
+    Pair("an event of the trigger", FILL + PLAIN_USE, "has to come before kernels.cu:", behind(programmatic=True)),
+    Pair(
+        "an event of the start of blocks, and no wait",
+        FILL + PLAIN_USE.replace("z[i]", f"\n#ifdef FIXED\n{SYNC}\n#endif\nz[i]"),
+        "this kernel may begin before what fill has stored is visible",
+        behind("waits", programmatic=True, launch_completion=True),
+    ),
+    Pair(
+        "a launch completion event, which the wait does not wait for",
+        FILL + PLAIN_USE.replace("z[i]", f"{SYNC} z[i]"),
+        "recorded behind fill: cudaGridDependencySynchronize() does not wait for it",
+        behind(launch_completion=True),
+    ),
+    Pair(
+        "a copy behind an event of the trigger",
+        FILL,
+        "wait for an event that is recorded behind fill",
+        behind("copy", programmatic=True),
+    ),
     Pair(
         "a memset over what a kernel reads",
         PLAIN_USE.replace("HERE", "THERE"),

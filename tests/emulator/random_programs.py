@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from workbench.emulator.launch_checks import Edge
+
 LANES, WARP_MASK = 32, 0xFFFFFFFF
 WORDS = 160  # of shared and of global memory that are accessed
 SCOPES = ("cta", "cluster", "gpu")
@@ -271,8 +273,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Launches:
-    """Programs on the same global memory. ``after`` has for each the earlier ones that it follows: programmatically, or
-    when they have ended. Those that it does not follow run at the same time."""
+    """Programs on the same global memory. ``after`` has for each the earlier ones that it follows, and how far these
+    have come by then. Those that it does not follow run at the same time."""
 
     programs: tuple[Program, ...]
-    after: tuple[tuple[tuple[int, bool], ...], ...]
+    after: tuple[tuple[Edge, ...], ...]

@@ -35,6 +35,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+EARLY = ("stream", "captured", "edge")
+"""How a launch may begin before another one has ended: an event in another stream, the same captured, an edge."""
+
+
 def captured(folder: Path, case: str, **options: object) -> Captured:
     """The program, doing one thing."""
     command = [str(folder / "program"), str(folder / "kernels.ptx"), case]
@@ -61,6 +65,9 @@ RIGHT = (
     "refilled",
     "behind",
     "host_between",
+    "programmatic_fill",
+    *(f"early {event} 64 {how}" for event in ("7 0", "7 1") for how in ("stream", "captured", "edge", "behind")),
+    "early 12 0 64 behind",
     "texture",
     "tiled",
     "pixels",
@@ -83,6 +90,8 @@ HOST = {
     "unwaited_source": ("host_race", "values[0] = 5;"),
     "unwaited_kernel": ("host_race", "if (values[i] != expected)"),
     "graph_unwaited": ("host_race", "if (values[i] != expected)"),
+    "early 7 0 64 host": ("host_race", "static_cast<float*>(array)[0] = 5"),
+    "early 12 0 64 host": ("host_race", "static_cast<float*>(array)[0] = 5"),
     "followed": ("host_access", "*static_cast<float*>(device)"),
     "too_long": ("out_of_bounds", "kBytes + 4"),
     "direction": ("wrong_direction", "cudaMemcpy(host, device, kBytes, kToDevice)"),
@@ -128,6 +137,10 @@ def test_an_output_that_is_never_copied_back_is_a_strict_finding_at_its_launch(f
         ("beside", "race", "*= factor"),
         ("graph_branches", "race", "*= factor"),
         ("copied_beside", "race", "*= factor"),
+        ("programmatic", "race", "] += 1"),
+        ("programmatic_captured", "race", "] += 1"),
+        *((f"early {event} -1 {how}", "race", "] += 1") for event in ("7 0", "7 1", "12 0") for how in EARLY),
+        *((f"early 12 0 64 {how}", "race", "] += 1") for how in EARLY),
     ],
 )
 def test_what_a_kernel_does_wrong_is_named_at_its_line(folder: Path, case: str, kind: str, text: str) -> None:
@@ -136,6 +149,8 @@ def test_what_a_kernel_does_wrong_is_named_at_its_line(folder: Path, case: str, 
     assert found.failures and {str(one.kind) for one in found.failures} == {kind}
     lines = {place.line for place in (finding.location, finding.other) if place}
     assert line_with(text, "kernels.cu") in lines
+    if case.startswith("early 12"):
+        assert "launch completion event of first comes before its end" in str(finding)
     if case == "graph_branches":
         assert "no path of the graph leads from" in str(finding)
 

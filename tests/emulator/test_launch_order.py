@@ -33,6 +33,7 @@ from test_happens_before import SEEDS, counts, drawn, masks, mostly, scopes
 
 from workbench.emulator import Finding, FindingKind, Memory, Program
 from workbench.emulator.execution import prepare, run
+from workbench.emulator.launch_checks import Port
 
 
 @st.composite
@@ -81,7 +82,7 @@ def programs(draw: st.DrawFn) -> Drawn:
 
 @st.composite
 def launches(draw: st.DrawFn) -> Launches:
-    edges = st.sampled_from((None, True, True, True, False))
+    edges = st.sampled_from((None, *3 * (Port.TRIGGERED,), Port.ENDED, Port.BEGUN, Port.BEGUN_ONLY))
     count = draw(st.sampled_from((2, 2, 3)))
     after = [[(before, edge) for before in range(k) if (edge := draw(edges)) is not None] for k in range(count)]
     if count == 3 and draw(st.booleans()):
@@ -134,20 +135,22 @@ def stored(warp: int = 0, lanes: int = WARP_MASK) -> Access:
     return Access(warp, "store", "global", lanes, 0, 1, 1, 0)
 
 
-def pair(first: tuple[Operation, ...], second: tuple[Operation, ...], warps: int = 2) -> Launches:
-    return Launches((Drawn(1, warps, first), Drawn(1, warps, second)), ((), ((0, True),)))
+def pair(first: tuple[Operation, ...], second: tuple[Operation, ...], port: Port = Port.TRIGGERED) -> Launches:
+    return Launches((Drawn(1, 2, first), Drawn(1, 2, second)), ((), ((0, port),)))
 
 
 WAIT = GridWait(0, WARP_MASK)
 CHAIN = Launches(
     (Drawn(1, 1, (stored(),)), Drawn(1, 1, (Trigger(0),)), Drawn(1, 1, (WAIT, stored()))),
-    ((), ((0, True),), ((1, True),)),
+    ((), ((0, Port.TRIGGERED),), ((1, Port.TRIGGERED),)),
 )
 
 
 @pytest.mark.long
 @drawn(100)
 @example(pair((Trigger(0), stored()), (WAIT, Barrier(1, (), (0, 1)), stored(1))))
+@example(pair((stored(),), (WAIT, stored()), Port.BEGUN))
+@example(replace(CHAIN, after=((), ((0, Port.ENDED),), ((1, Port.BEGUN_ONLY),))))  # which begins behind the first
 @example(pair((Trigger(0), stored()), (WAIT, Flag(0, "global", 0, 1, 1, WARP_MASK, True, True), stored(1))))
 @example(  # the middle one waits at its end only, and so ends after the first
     replace(CHAIN, programs=(CHAIN.programs[0], Drawn(1, 1, (Trigger(0), WAIT)), CHAIN.programs[2]))
@@ -164,6 +167,7 @@ def test_launches_without_races_have_no_finding(drawn_launches: Launches) -> Non
 @drawn(100)
 @example(pair((Trigger(0), stored()), (stored(),)))
 @example(pair((stored(),), (WAIT, stored(1))))  # another warp's wait
+@example(pair((stored(),), (WAIT, stored()), Port.BEGUN_ONLY))
 @example(pair((stored(),), (GridWait(0, 1), stored())))  # another lane's
 @example(CHAIN)
 @given(launches())

@@ -70,6 +70,27 @@ def test_launch_that_is_not_programmatic_waits_for_its_stream(program: Program) 
     assert not findings and np.array_equal(z, np.arange(N)[::-1])
 
 
+def test_a_copy_triggers_nothing_so_that_a_programmatic_launch_behind_it_waits_for_it(program: Program) -> None:
+    y, z = np.zeros(N, np.float32), np.zeros(N, np.float32)
+    session = Session(program)
+    session.launch("producer", 8, 128, {"y": Output(y), "n": N}, stream=1)
+    session.copy(y, 0, stream=1)
+    then = session.launch("early", 8, 128, {"y": y, "z": Output(z), "n": N}, stream=1, programmatic=True)
+    session.synchronize()
+    assert then.ok and not session.findings and not z.any()
+
+
+def test_the_host_that_waits_for_a_programmatic_event_does_not_wait_for_the_end(program: Program) -> None:
+    y = np.zeros(N, np.float32)
+    for programmatic in (True, False):
+        session = Session(program)
+        session.launch("producer", 8, 128, {"y": Output(y), "n": N}, stream=1)
+        session.synchronize(session.event(1, programmatic=programmatic))
+        session.access(y)
+        session.synchronize()
+        assert bool(session.findings) == programmatic
+
+
 def test_launches_of_two_streams_race_unless_an_event_orders_them(program: Program) -> None:
     (finding,), _ = run(program, "early", stream=2)
     assert "they are in streams 1 and 2; record an event behind producer and let early wait for it" in finding

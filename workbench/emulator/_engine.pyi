@@ -150,7 +150,7 @@ class Launch:
         suppressed: Sequence[tuple[int, int]] = (),  # index into fault_names(), row or -1
         finding_lines: Sequence[int] = (),  # of each row
         replicas: bool = False,
-        after: Sequence[tuple[int, bool]] = (),  # launches of the series, and whether programmatically
+        after: Sequence[tuple[int, int]] = (),  # launches of the series, and the port of each
         copies: Sequence[tuple[int, int, int, int]] = (),  # to, from or 0, bytes, value
     ) -> None: ...
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import ptx
-from .launch_checks import shared_bytes_of
+from .launch_checks import Edge, shared_bytes_of
 from .mangled import kernel_name_of
 from .memory import Allocation, Memory
 from .program import Entry
@@ -28,7 +28,7 @@ class LaunchContext:
     seed: int
     label: str = ""  # of a copy, which has no kernel
     stream: int | None = None
-    after: Sequence[tuple[int, bool]] = ()  # numbers of the launches that it follows, and whether programmatically
+    after: Sequence[Edge] = ()  # the launches that it follows
     series: list[LaunchContext] = field(default_factory=list)  # launches that need not end before the next begins
     counts: Any = ()  # how often each row has been executed
 

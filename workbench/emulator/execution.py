@@ -20,6 +20,7 @@ from .findings import Finding, FindingKind, Severity
 from .launch_checks import (
     Argument,
     Dimensions,
+    Edge,
     LaunchError,
     check_launch,
     check_size,
@@ -306,8 +307,8 @@ class Series:
 class Prepared:
     """A launch that has been checked.
 
-    ``after`` has numbers of launches of its series that come before it, and whether it depends on them
-    programmatically. ``copies`` are what it does instead, where it is no kernel: address, source, bytes, value.
+    ``after`` has the launches of its series that come before it. ``copies`` are what it does instead, where it is no
+    kernel: address, source, bytes, value.
     """
 
     launch: _Launch
@@ -319,7 +320,7 @@ class Prepared:
     label: str = ""
     stream: int | None = None
     time_slice: int | None = None
-    after: Sequence[tuple[int, bool]] = ()
+    after: Sequence[Edge] = ()
     copies: Sequence[tuple[int, int, int, int]] = ()
     _workspace: Allocation | None = None
     _placed: dict[str, Any] = field(default_factory=dict)
@@ -443,7 +444,7 @@ def execute(
     *,
     memory: Memory,
     series: Series | None = None,
-    after: Sequence[tuple[int, bool]] = (),
+    after: Sequence[Edge] = (),
     **options: Any,
 ) -> Statistics:
     """Executes a kernel.
@@ -459,7 +460,7 @@ def execute(
     ``counters`` fills ``Statistics.counters``, which takes 10 to 30 % more time, and ``trace`` ``Statistics.timeline``.
     ``strict`` makes findings of that severity failures, ``suppress`` leaves some out (``"race@kernel.cu:42"``), and
     after ``max_findings`` failures the launch ends. ``series`` has launches that may not have ended, of which this is
-    the next, and ``after`` the numbers of those that it follows, and whether programmatically: it may race with them.
+    the next, and ``after`` those that it follows: it may race with others, and with those whose end it need not await.
 
     Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a failure; memory then
     holds what had been written. Findings that are no failures are in ``Statistics.findings``.

@@ -6,6 +6,7 @@ import operator
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NoReturn
 
 import numpy as np
@@ -409,20 +410,34 @@ def _uniform_specials(
 DEFAULT_STREAM = 0
 """The legacy default stream: what is in it comes after all that was given before, and before all that follows."""
 
-Edge = tuple[int, bool]
-"""The number of an earlier launch, and whether the edge is programmatic."""
+
+class Port(IntEnum):
+    """When a launch that follows another one may begin, and whether its wait waits for the end of that.
+
+    Those of ``cudaGraphKernelNodePort``; ``BEGUN`` is that of ``cudaLaunchAttributeProgrammaticEvent`` with
+    ``triggerAtBlockStart``, and ``BEGUN_ONLY``, of ``cudaLaunchAttributeLaunchCompletionEvent``, is not seen by
+    ``cudaGridDependencySynchronize``.
+    """
+
+    ENDED = 0
+    TRIGGERED = 1
+    BEGUN = 2
+    BEGUN_ONLY = 3
+
+
+Edge = tuple[int, int]
+"""The number of an earlier launch, and the port of it that the edge leaves from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """A point that a launch or a copy can wait for, with ``after=[event]``.
 
-    ``nodes`` are the launches that it stands behind. Whoever waits for a ``programmatic`` one may begin as soon as the
-    blocks of these have triggered or ended, as with ``cudaLaunchAttributeProgrammaticEvent``.
+    ``nodes`` are the launches that it stands behind, and ``port`` says how far these have come by then.
     """
 
     nodes: tuple[int, ...]
-    programmatic: bool = False
+    port: Port = Port.ENDED
     order: Order | None = field(default=None, repr=False, compare=False)
 
 
@@ -436,8 +451,9 @@ class Order:
     before: list[int] = field(default_factory=list)
     ends: dict[int, list[int]] = field(default_factory=dict)  # of each stream: what the next one has to wait for
     host: set[int] = field(default_factory=set)  # what the host has waited for, or done itself
+    kernels: set[int] = field(default_factory=set)
 
-    def add(self, stream: int, programmatic: bool, after: Sequence[Event]) -> list[Edge]:
+    def add(self, stream: int, programmatic: bool, after: Sequence[Event], is_kernel: bool = True) -> list[Edge]:
         """A launch or a copy in a stream: its edges. Raises ``LaunchError`` for a stream that is no number."""
         stream = whole_number(stream, "the stream", 0, 2**31 - 1)
         ends = self.ends.setdefault(stream, [])
@@ -446,19 +462,22 @@ class Order:
         else:
             full = set(self.ends.get(DEFAULT_STREAM, ()))
         full |= self.host
-        early = set[int]()
+        early = set[Edge]()
         for event in after:
             if event.order is not self:
                 continue  # the host has waited for it
-            (early if event.programmatic else full).update(event.nodes)
-        if programmatic and ends and ends[-1] not in full:
-            early.add(ends[-1])
+            if event.port == Port.ENDED:
+                full.update(event.nodes)
+            early.update((node, event.port) for node in event.nodes if event.port != Port.ENDED)
+        if programmatic and ends and ends[-1] not in full and ends[-1] in self.kernels:  # a copy triggers nothing
+            early.add((ends[-1], Port.TRIGGERED))
         else:
             full.update(ends)
             ends.clear()
         number = len(self.before)
         ends.append(number)
-        return self._node(full, early - full)
+        self.kernels.update([number] if is_kernel else [])
+        return self._node(full, {edge for edge in early if edge[0] not in full})
 
     def add_host(self) -> list[Edge]:
         """An access by the host, which comes after what the host has waited for, and before all that it does later."""
@@ -466,18 +485,27 @@ class Order:
         self.host.add(len(self.before) - 1)
         return edges
 
-    def _node(self, full: set[int], early: set[int]) -> list[Edge]:
+    def _node(self, full: set[int], early: set[Edge]) -> list[Edge]:
         self.before.append(0)
         for node in full:
             self.before[-1] |= self.before[node] | 1 << node
-        for node in early:
+        for node, _ in early:
             self.before[-1] |= self.before[node]
-        return [(node, False) for node in sorted(full)] + [(node, True) for node in sorted(early)]
+        return [(node, Port.ENDED) for node in sorted(full)] + sorted(early)
 
-    def event(self, stream: int, programmatic: bool) -> Event:
-        """An event behind all that has been given to a stream; a programmatic one behind its last launch alone."""
+    def event(self, stream: int, port: Port) -> Event:
+        """An event behind all that has been given to a stream; one before its end behind its last launch alone."""
         ends = self.ends.get(whole_number(stream, "the stream", 0, 2**31 - 1), [])
-        return Event(tuple(ends[-1:] if programmatic else ends), programmatic, self)
+        early = port != Port.ENDED and set(ends[-1:]) <= self.kernels
+        return Event(tuple(ends[-1:] if early else ends), port if early else Port.ENDED, self)
+
+    def wait(self, event: Event) -> None:
+        """The host waits for an event."""
+        for node in event.nodes:
+            if event.port == Port.ENDED:
+                self.host.add(node)
+            else:
+                self.host.update(number for number in range(node) if self.before[node] >> number & 1)
 
     def is_cut(self, node: int) -> bool:
         """Whether the node and all that follow come after every one before it."""

@@ -19,7 +19,7 @@ from .architectures import ArchitectureError, architecture
 from .execution import Checks, Prepared, Series, prepare, run
 from .explain.words import say_count
 from .findings import Finding, Severity
-from .launch_checks import DEFAULT_STREAM, ArgumentError, Dimensions, Event, LaunchError, Order, whole_number
+from .launch_checks import DEFAULT_STREAM, ArgumentError, Dimensions, Event, LaunchError, Order, Port, whole_number
 from .mangled import kernel_name_of, matches
 from .memory import Allocation, Memory
 from .passing import Arguments
@@ -333,13 +333,21 @@ class Session:
         prepared.after = self._order.add_host()
         self._pending.append(_Pending(prepared, None))
 
-    def event(self, stream: int = DEFAULT_STREAM, *, programmatic: bool = False) -> Event:
+    def event(
+        self, stream: int = DEFAULT_STREAM, *, programmatic: bool = False, launch_completion: bool = False
+    ) -> Event:
         """A point behind what has been given to a stream, for ``after`` of launches and copies in other streams.
 
-        A ``programmatic`` one is passed as soon as the last launch there has triggered or ended. What is given to the
-        stream later is not waited for. Raises ``LaunchError`` for a stream that is no number.
+        A ``programmatic`` one (``cudaLaunchAttributeProgrammaticEvent``) is passed as soon as every block of the last
+        launch there has triggered or ended, one of ``launch_completion`` (``cudaLaunchAttributeLaunchCompletionEvent``)
+        when its blocks have begun: nothing of the launch is visible then. What waits for the former waits for the end
+        in ``cudaGridDependencySynchronize()``, but not for the latter; with both, which is ``triggerAtBlockStart`` of a
+        programmatic event, it does. What is given to the stream later is not waited for. Raises ``LaunchError`` for a
+        stream that is no number.
         """
-        return self._order.event(stream, programmatic)
+        early = Port.BEGUN if launch_completion else Port.TRIGGERED
+        port = early if programmatic else Port.BEGUN_ONLY if launch_completion else Port.ENDED
+        return self._order.event(stream, port)
 
     def synchronize(self, event: Event | None = None) -> None:
         """Executes what has been given to streams, and lets the host wait for it, or for one event only.
@@ -350,7 +358,7 @@ class Session:
         if event is None:
             self._order, self._series, self._base = Order(), Series(), 0
         else:
-            self._order.host.update(event.nodes)
+            self._order.wait(event)
 
     def _begin(self, programmatic: bool = False) -> None:
         """What the host has changed in arrays is stored, and what has ended is forgotten, unless it may be of use."""
@@ -397,9 +405,10 @@ class Session:
     ) -> None:
         events = [one if isinstance(one, Event) else one.event for one in after]
         given = DEFAULT_STREAM if stream is None else stream
-        prepared.after = self._order.add(given, programmatic, [event for event in events if event is not None])
+        behind = [event for event in events if event is not None]
+        prepared.after = self._order.add(given, programmatic, behind, is_kernel=report is not None)
         if report is not None:
-            report.event = Event((len(self._order.before) - 1,), False, self._order)
+            report.event = Event((len(self._order.before) - 1,), order=self._order)
         prepared.stream = stream
         self._pending.append(_Pending(prepared, report, raise_on_hazard))
 

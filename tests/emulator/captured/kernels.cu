@@ -18,6 +18,16 @@ extern "C" __global__ void fill(float* x, int n) {
     if (threadIdx.x < n) x[threadIdx.x] = 1;
 }
 
+extern "C" __global__ void first(float* x, int) {
+    cudaTriggerProgrammaticLaunchCompletion();
+    x[threadIdx.x] = 1;
+}
+
+extern "C" __global__ void second(float* x, int n) {
+    if (n > 0) cudaGridDependencySynchronize();
+    x[63 - threadIdx.x] += 1;
+}
+
 extern "C" __global__ void sample(float* y, cudaTextureObject_t image) {
     int i = threadIdx.x;
     y[63 - i] = tex2D<float>(image, i % 8 + 0.5f, i / 8 + 0.5f);

@@ -13,6 +13,8 @@ static void scale() {}
 static void reverse() {}
 static void count() {}
 static void fill() {}
+static void first() {}
+static void second() {}
 static void sample() {}
 static void load() {}
 static float factor;
@@ -26,6 +28,61 @@ static void launch(void (*kernel)(), void* array, void* stream = nullptr, unsign
   cudaLaunchKernel(reinterpret_cast<const void*>(kernel), {1, 1, 1}, {threads, 1, 1}, arguments, 0, stream);
 }
 
+static int launch_with(const LaunchAttribute& attribute, void (*kernel)(), void* array, void* stream,
+                       int n = kCount) {
+  void* arguments[] = {&array, &n};
+  LaunchAttribute copy = attribute;
+  const LaunchConfiguration how{{1, 1, 1}, {kCount, 1, 1}, 0, stream, &copy, 1};
+  return cudaLaunchKernelExC(&how, reinterpret_cast<const void*>(kernel), arguments);
+}
+
+static void launch_graph(void* graph, void* stream, int times) {
+  void* executable;
+  cudaGraphInstantiate(&executable, graph, 0);
+  for (int i = 0; i < times; i++) cudaGraphLaunch(executable, stream);
+}
+
+// A launch that may begin before `first` has ended, by an event of that launch or by an edge of a graph.
+static void launch_early(void* array, void* stream, LaunchAttribute attribute, int n,
+                         const std::string& how) {
+  void *event, *other, *graph;
+  cudaStreamCreate(&other);
+  if (how == "edge") {
+    const unsigned char port = attribute.id == 12 || attribute.recorded.at_block_start ? 2 : 1;
+    const EdgeData edge{port, 0, static_cast<unsigned char>(attribute.id == 7), {}};
+    void *nodes[2], *arguments[] = {&array, &n};
+    KernelNodeParameters node{
+        reinterpret_cast<const void*>(&first), {1, 1, 1}, {kCount, 1, 1}, 0, arguments, nullptr};
+    cudaGraphCreate(&graph, 0);
+    cudaGraphAddKernelNode(&nodes[0], graph, nullptr, 0, &node);
+    node.function = reinterpret_cast<const void*>(&second);
+    cudaGraphAddKernelNode(&nodes[1], graph, nullptr, 0, &node);
+    cudaGraphAddDependencies(graph, &nodes[0], &nodes[1], &edge, 1);
+  } else {
+    cudaEventCreate(&event);
+    attribute.recorded.event = event;
+    if (launch_with(attribute, first, array, stream) != 1) std::exit(8);  // its time is not disabled
+    cudaEventCreateWithFlags(&event, 2);
+    attribute.recorded.event = event;
+    if (how == "captured") cudaStreamBeginCapture(stream, 0);
+    launch_with(attribute, first, array, stream);
+    if (how == "behind") cudaEventRecord(event, stream);
+    if (how == "host") {
+      cudaEventSynchronize(event);
+      static_cast<float*>(array)[0] = 5;
+    }
+    cudaStreamWaitEvent(other, event, 0);
+    launch(second, array, other, kCount, n);
+    if (how == "captured") {
+      cudaEventRecord(event, other);
+      cudaStreamWaitEvent(stream, event, 0);
+      cudaStreamEndCapture(stream, &graph);
+    }
+  }
+  if (how == "captured" || how == "edge") launch_graph(graph, stream, 2);
+  cudaDeviceSynchronize();
+}
+
 static void check(const float* values, float expected) {
   for (int i = 0; i < kCount; i++)
     if (values[i] != expected) std::exit(7);
@@ -37,18 +94,12 @@ int main(int, char** words) {
   static const std::string ptx{std::istreambuf_iterator<char>(file), {}};
   static const FatBinary binary{0x466243b1, 1, ptx.c_str(), nullptr};
   void** handle = __cudaRegisterFatBinary(&binary);
-  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&scale), nullptr, "scale", -1, nullptr,
-                         nullptr, nullptr, nullptr, nullptr);
-  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&reverse), nullptr, "reverse", -1, nullptr,
-                         nullptr, nullptr, nullptr, nullptr);
-  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&count), nullptr, "count", -1, nullptr,
-                         nullptr, nullptr, nullptr, nullptr);
-  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&fill), nullptr, "fill", -1, nullptr, nullptr,
-                         nullptr, nullptr, nullptr);
-  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&sample), nullptr, "sample", -1, nullptr,
-                         nullptr, nullptr, nullptr, nullptr);
-  __cudaRegisterFunction(handle, reinterpret_cast<const void*>(&load), nullptr, "load", -1, nullptr, nullptr,
-                         nullptr, nullptr, nullptr);
+  const std::pair<const char*, void (*)()> kernels[] = {
+      {"scale", scale}, {"reverse", reverse}, {"count", count},   {"fill", fill},
+      {"first", first}, {"second", second},   {"sample", sample}, {"load", load}};
+  for (const auto& [name, function] : kernels)
+    __cudaRegisterFunction(handle, reinterpret_cast<const void*>(function), nullptr, name, -1, nullptr,
+                           nullptr, nullptr, nullptr, nullptr);
   __cudaRegisterVar(handle, &factor, nullptr, "factor", 0, sizeof factor, 1, 0);
   __cudaRegisterFatBinaryEnd(handle);
 
@@ -142,6 +193,25 @@ int main(int, char** words) {
       launch(scale, device, other);
     cudaStreamSynchronize(other);
     cudaStreamDestroy(other);
+  } else if (wanted.rfind("early ", 0) == 0) {  // attribute, whether at the start of blocks, n, how
+    char how[16];
+    int id, at_block_start, n;
+    if (std::sscanf(wanted.c_str(), "early %d %d %d %15s", &id, &at_block_start, &n, how) != 4) return 9;
+    LaunchAttribute attribute{id, 0, {}};
+    attribute.recorded = {nullptr, 0, at_block_start};
+    launch_early(how == std::string("host") ? pinned : device, stream, attribute, n, how);
+  } else if (wanted == "programmatic" || wanted == "programmatic_fill" || wanted == "programmatic_captured") {
+    void* graph;
+    LaunchAttribute attribute{6, 0, {{1}}};
+    if (wanted == "programmatic_captured") cudaStreamBeginCapture(stream, 0);
+    launch(first, device, stream);
+    if (wanted == "programmatic_fill") cudaMemsetAsync(device, 0, kBytes, stream);  // which triggers nothing
+    launch_with(attribute, second, device, stream, -1);
+    if (wanted == "programmatic_captured") {
+      cudaStreamEndCapture(stream, &graph);
+      launch_graph(graph, stream, 1);
+    }
+    cudaStreamSynchronize(stream);
   } else if (wanted == "with_host") {
     std::memset(managed, 0, kBytes);
     launch(count, managed);
@@ -173,17 +243,16 @@ int main(int, char** words) {
     check(own, 2);
     delete[] own;
   } else if (wanted == "graph") {
-    void *graph, *executable;
+    void* graph;
     cudaStreamBeginCapture(stream, 0);
     launch(scale, device, stream);
     cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
     cudaStreamEndCapture(stream, &graph);
-    cudaGraphInstantiate(&executable, graph, 0);
-    for (int i = 0; i < 3; i++) cudaGraphLaunch(executable, stream);
+    launch_graph(graph, stream, 3);
     cudaStreamSynchronize(stream);
     check(values, 8);
   } else if (wanted == "graph_branches" || wanted == "graph_in_order") {
-    void *graph, *executable, *other, *joined;
+    void *graph, *other, *joined;
     cudaStreamCreate(&other);
     cudaEventCreate(&joined);
     cudaStreamBeginCapture(stream, 0);
@@ -196,18 +265,16 @@ int main(int, char** words) {
     cudaStreamWaitEvent(stream, joined, 0);
     launch(scale, device, stream);
     cudaStreamEndCapture(stream, &graph);
-    cudaGraphInstantiate(&executable, graph, 0);
-    for (int i = 0; i < 2; i++) cudaGraphLaunch(executable, stream);
+    launch_graph(graph, stream, 2);
     cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
     cudaStreamSynchronize(stream);
     check(values, 64);
   } else if (wanted == "graph_unwaited") {
-    void *graph, *executable;
+    void* graph;
     cudaStreamBeginCapture(stream, 0);
     cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
     cudaStreamEndCapture(stream, &graph);
-    cudaGraphInstantiate(&executable, graph, 0);
-    cudaGraphLaunch(executable, stream);
+    launch_graph(graph, stream, 1);
     check(values, 1);
   } else if (wanted == "mipmap") {
     cudaMallocMipmappedArray(&device, nullptr, {8, 8, 0}, 2, 0);
@@ -263,7 +330,7 @@ int main(int, char** words) {
   } else if (wanted == "wide_cluster") {  // 16 blocks, which a kernel has to ask for
     int n = 4;
     void* arguments[] = {&device, &n};
-    LaunchAttribute cluster{4, 0, {16, 1, 1}};
+    LaunchAttribute cluster{4, 0, {{16, 1, 1}}};
     const LaunchConfiguration how{{16, 1, 1}, {4, 1, 1}, 0, nullptr, &cluster, 1};
     const auto* const kernel = reinterpret_cast<const void*>(&scale);
     if (cudaLaunchKernelExC(&how, kernel, arguments) != 9 || cudaGetLastError() != 9) return 8;

@@ -26,9 +26,25 @@ struct TextureDescription {
   float border[4];
   int is_normalized, others[7];
 };
+struct Recorded {
+  void* event;
+  int flags, at_block_start;
+};
 struct LaunchAttribute {
   int id, padding;
-  unsigned values[16];
+  union {
+    unsigned values[16];
+    Recorded recorded;
+  };
+};
+struct KernelNodeParameters {
+  const void* function;
+  dim3 grid, block;
+  unsigned shared;
+  void **arguments, **extra;
+};
+struct EdgeData {
+  unsigned char port, to_port, type, reserved[5];
 };
 struct LaunchConfiguration {
   dim3 grid, block;
@@ -61,6 +77,7 @@ int cudaFreeHost(void*);
 int cudaMemcpy(void*, const void*, size_t, int);
 int cudaMemcpyAsync(void*, const void*, size_t, int, void*);
 int cudaMemcpyToSymbol(const void*, const void*, size_t, size_t, int);
+int cudaMemsetAsync(void*, int, size_t, void*);
 int cudaMemset(void*, int, size_t);
 int cudaStreamCreate(void**);
 int cudaStreamSynchronize(void*);
@@ -68,9 +85,13 @@ int cudaStreamDestroy(void*);
 int cudaStreamWaitEvent(void*, void*, unsigned);
 int cudaStreamBeginCapture(void*, int);
 int cudaStreamEndCapture(void*, void**);
+int cudaGraphCreate(void**, unsigned);
+int cudaGraphAddKernelNode(void**, void*, void* const*, size_t, const KernelNodeParameters*);
+int cudaGraphAddDependencies(void*, void* const*, void* const*, const EdgeData*, size_t);
 int cudaGraphInstantiate(void**, void*, unsigned long long);
 int cudaGraphLaunch(void*, void*);
 int cudaEventCreate(void**);
+int cudaEventCreateWithFlags(void**, unsigned);
 int cudaEventRecord(void*, void*);
 int cudaEventSynchronize(void*);
 int cudaMallocMipmappedArray(void**, const ChannelFormat*, Extent, unsigned, unsigned);

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..execution import Prepared, Series, prepare, run
-from ..launch_checks import Edge
+from ..launch_checks import Edge, Port
 from ..memory import Memory
 from ..source import nothing
 from ..standalone import HOST_READS, HOST_WRITES, MOST_FINDINGS
@@ -20,12 +20,16 @@ _MOST = 32
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An operation of a stream, by its number there; ``known``: of each stream, up to which one has ended before."""
+    """An operation of a stream, by its number there.
+
+    ``known``: of each stream, up to which operation has ended before. ``early``: launches that need not have ended, by
+    stream and number, and the port of each that this one waits for.
+    """
 
     stream: int
     number: int
     known: Mapping[int, int]
-    programmatic: bool = False
+    early: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def is_behind(self, other: Moment) -> bool:
         """Whether another operation has ended when this one begins."""
@@ -73,7 +77,7 @@ class Concurrency:
 
     def _begin(self, moment: Moment) -> list[tuple[str, Statistics]]:
         """Forgets what this comes after, where that is everything, and looks at copies beside it."""
-        behind = all(moment.is_behind(one) for one in self._moments) and not moment.programmatic
+        behind = all(moment.is_behind(one) for one in self._moments)
         if behind or len(self._moments) >= _MOST:
             self._series, self._moments = Series(), []
         beside = [one for one in self._copies if not moment.is_behind(one.moment)]
@@ -91,10 +95,7 @@ class Concurrency:
         return found
 
     def _edges(self, moment: Moment) -> list[Edge]:
-        own = [number for number, one in enumerate(self._moments) if one.stream == moment.stream]
-        early, instead = own[-1:], own[:-1]  # what is further back has ended if that one has waited for it
-        return [
-            (number, moment.programmatic and number in early)
-            for number, one in enumerate(self._moments)
-            if moment.is_behind(one) and not (moment.programmatic and number in instead)
+        ports = [
+            Port.ENDED if moment.is_behind(one) else moment.early.get((one.stream, one.number)) for one in self._moments
         ]
+        return [(number, port) for number, port in enumerate(ports) if port is not None]

@@ -472,8 +472,10 @@ def _signed(number: int) -> int:
 
 
 def _moment(fields: Fields) -> Moment:
-    stream, number, programmatic, known = fields.numbers(4)
-    return Moment(stream, number, dict(fields.numbers(2) for _ in range(known)), bool(programmatic))  # type: ignore[misc]
+    stream, number = fields.numbers(2)
+    known = {fields.number(): fields.number() for _ in range(fields.number())}
+    early = {(fields.number(), fields.number()): fields.number() for _ in range(fields.number())}
+    return Moment(stream, number, known, early)
 
 
 def _rows(address: int, pitch: int, width: int, rows: int) -> list[tuple[int, int]]:

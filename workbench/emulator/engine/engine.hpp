@@ -192,9 +192,19 @@ enum Check : uint32_t {
   kCheckRaces = 8,  // conflicting accesses that nothing puts in order, in shared and global memory
 };  // bounds and alignment are always checked
 
+// When a launch that follows another one may begin, and whether griddepcontrol.wait waits for the end of
+// that.
+enum class Port : uint8_t {
+  ended,
+  triggered,  // every block has triggered or ended
+  begun,
+  begun_only,  // and the wait does not wait for it
+};
+
 struct Predecessor {
-  uint32_t launch;    // its number among those of a series
-  bool programmatic;  // the launch may begin as soon as every block of it has triggered or ended
+  uint32_t launch;  // its number among those of a series
+  Port port;
+  bool is_waited_for() const { return port != Port::begun_only; }
 };
 
 struct HostCopy {     // what a copy or a memset does instead of a kernel

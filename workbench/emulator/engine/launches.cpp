@@ -54,7 +54,14 @@ bool LaunchSeries::follows(size_t launch, size_t earlier) const {
 bool LaunchSeries::may_begin(const LaunchState& launch) const {
   return std::all_of(launch.after.begin(), launch.after.end(), [&](const Predecessor& before) {
     const LaunchState& state = launches[before.launch];
-    return before.programmatic ? state.untriggered == 0 : state.has_ended();
+    switch (before.port) {
+      case Port::ended:
+        return state.has_ended();
+      case Port::triggered:
+        return state.untriggered == 0;
+      default:  // some of its blocks may be late: CUDA promises no more
+        return state.has_begun;
+    }
   });
 }
 
@@ -81,33 +88,38 @@ void join_series(Machine& machine, LaunchSeries& series) {
 }
 
 void launch_begins(LaunchState& launch, LaunchSeries& series) {
+  launch.has_begun = true;
   for (const Predecessor& before : launch.after) {
     const LaunchState& state = series.launches[before.launch];
-    add_far(launch.at_start, before.programmatic ? state.at_trigger : state.at_end);
-    if (before.programmatic) add_far(launch.at_start, state.at_start);
-    launch.begins_at = std::max(
-        {launch.begins_at, before.programmatic ? state.triggers_at : state.ends_at, state.begins_at});
+    const bool ended = before.port == Port::ended, triggered = before.port == Port::triggered;
+    if (ended || triggered) add_far(launch.at_start, ended ? state.at_end : state.at_trigger);
+    if (!ended) add_far(launch.at_start, state.at_start);
+    launch.begins_at = std::max({launch.begins_at,
+                                 ended       ? state.ends_at
+                                 : triggered ? state.triggers_at
+                                             : 0,
+                                 state.begins_at});
   }
 }
 
 bool launch_waits(const Machine& machine) {
   const LaunchState& own = machine.series->launches[machine.number];
   return std::any_of(own.after.begin(), own.after.end(), [&](const Predecessor& before) {
-    return !machine.series->launches[before.launch].has_ended();
+    return before.is_waited_for() && !machine.series->launches[before.launch].has_ended();
   });
 }
 
 Knowledge launch_waited(const Machine& machine) {
   Knowledge told;
   for (const Predecessor& before : machine.series->launches[machine.number].after)
-    add_far(told.now.far, machine.series->launches[before.launch].at_end);
+    if (before.is_waited_for()) add_far(told.now.far, machine.series->launches[before.launch].at_end);
   return told;
 }
 
 uint64_t launch_waited_until(const Machine& machine) {
   uint64_t until = 0;
   for (const Predecessor& before : machine.series->launches[machine.number].after)
-    until = std::max(until, machine.series->launches[before.launch].ends_at);
+    if (before.is_waited_for()) until = std::max(until, machine.series->launches[before.launch].ends_at);
   return until;
 }
 

@@ -3,7 +3,8 @@
 // Their order is a graph: a launch comes after its predecessors, which are numbers of earlier launches. It
 // begins when they have ended. Of a programmatic predecessor it is enough that every block has triggered
 // (griddepcontrol.launch_dependents) or ended; what that launch does comes before nothing of this one until a
-// thread executes griddepcontrol.wait, which waits for its end.
+// thread executes griddepcontrol.wait, which waits for its end. Events that a launch records when its blocks
+// begin allow more; the wait may or may not be one for that launch then.
 //
 // To the happens-before of race.hpp the end of a launch is the one agent of a cluster of its own, behind the
 // clusters of the launch. Whoever knows its clock comes after all that the launch has done, and hands that on
@@ -22,6 +23,7 @@ struct LaunchState {
   uint32_t grid[3], cluster[3], warps_per_block, cluster_size;
   std::vector<Predecessor> after;
   std::shared_ptr<const Far> at_start, at_trigger, at_end;
+  bool has_begun = false;
   int64_t untriggered = 0, unfinished = 0;  // blocks and clusters; host threads count them under the mutex
   uint64_t begins_at = 0, triggers_at = 0, ends_at = 0;  // of a timeline, see trace.hpp
   Machine* machine = nullptr;                            // while it runs

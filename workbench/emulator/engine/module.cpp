@@ -115,7 +115,7 @@ PythonLaunch make_launch(
     const std::vector<int64_t>& trace_blocks, const std::vector<int32_t>& trace_lines, double seconds,
     uint32_t reserved_bytes, uint32_t most_findings, const std::vector<bool>& failing,
     const std::vector<std::pair<int32_t, int32_t>>& suppressed, const std::vector<int32_t>& finding_lines,
-    bool replicas, const std::vector<std::pair<uint32_t, bool>>& after,
+    bool replicas, const std::vector<std::pair<uint32_t, uint8_t>>& after,
     const std::vector<std::tuple<uint64_t, uint64_t, uint64_t, int32_t>>& copies) {
   const Program& program = nb::cast<const Program&>(of);
   Launch launch;
@@ -131,7 +131,7 @@ PythonLaunch make_launch(
     launch.allocations.push_back(nb::cast<const PythonAllocation&>(item).allocation);
     kept.push_back(nb::borrow(item));
   }
-  for (const auto& [number, programmatic] : after) launch.after.push_back({number, programmatic});
+  for (const auto& [number, port] : after) launch.after.push_back({number, static_cast<Port>(port)});
   for (const auto& [to, from, bytes, value] : copies) launch.copies.push_back({to, from, bytes, value});
   std::sort(launch.allocations.begin(), launch.allocations.end(),
             [](const Allocation& a, const Allocation& b) { return a.address < b.address; });
@@ -342,7 +342,7 @@ NB_MODULE(_engine, m) {
            "most_findings"_a = 1, "failing"_a = std::vector<bool>{},
            "suppressed"_a = std::vector<std::pair<int32_t, int32_t>>{},
            "finding_lines"_a = std::vector<int32_t>{}, "replicas"_a = false,
-           "after"_a = std::vector<std::pair<uint32_t, bool>>{},
+           "after"_a = std::vector<std::pair<uint32_t, uint8_t>>{},
            "copies"_a = std::vector<std::tuple<uint64_t, uint64_t, uint64_t, int32_t>>{});
   nb::class_<PythonSeries>(m, "Series").def(nb::init<>());
   m.def("run", &run_together, "launches"_a, "series"_a = nb::none(), "isa"_a = nb::none());

@@ -10,6 +10,7 @@ from pathlib import Path
 from .. import ptx
 from ..context import LaunchContext
 from ..host_code.stubs import PRELUDE
+from ..launch_checks import Edge, Port
 from ..ptx import Instruction, SourceLocation
 from ..ptx.tree import Address
 from ..source_lines import outside_cuda, through
@@ -110,6 +111,12 @@ _NAMES = {
 }
 _CUDA = {_WAIT: "cudaGridDependencySynchronize()", _TRIGGER: "cudaTriggerProgrammaticLaunchCompletion()"}
 
+
+def _is_waited_for(edge: Edge) -> bool:
+    """Whether griddepcontrol.wait is needed for an earlier launch, and waits for it."""
+    return edge[1] in (Port.TRIGGERED, Port.BEGUN)
+
+
 _FIRST_LANE = 2**32
 """Streams from here on are paths of a graph (capture/client/streams.hpp)."""
 
@@ -151,9 +158,16 @@ class Launches(Evidence):
             here, there = (self.access if self.access == "updates" else here), "writes as well"
         at = f" at {_line(self.other)}" if self.other else ""
         before = f"{own} {here} {element}, which {theirs} {there}{at}"
-        programmatic = [number for number, how in self.context.after if how]
-        if seen.other_launch in programmatic:
-            return f"{before}, and this thread does not come after a wait for {theirs}", self.missing_wait()
+        ports = {port for number, port in self.context.after if number == seen.other_launch}
+        if early := ports - {Port.ENDED}:
+            if self.context.label or early == {Port.BEGUN_ONLY}:
+                event = "launch completion" if Port.BEGUN_ONLY in early else "programmatic"
+                more = f": {self.call(_WAIT)} does not wait for it" if not self.context.label else ""
+                return (
+                    f"{before}, and the {event} event of {theirs} comes before its end",
+                    f"let {own} wait for an event that is recorded behind {theirs}{more}",
+                )
+            return f"{before}, and this thread does not come after a wait for {theirs}", self.missing_wait(early)
         if middle := self.without_wait(seen.other_launch):
             names = " and ".join(self.named(one) for one in middle)
             return (
@@ -161,11 +175,11 @@ class Launches(Evidence):
                 f"call {self.call(_WAIT)} in {names}, too: what waits for a kernel that has never waited does not wait "
                 "for the kernels before that one",
             )
-        if programmatic and self.comes_after(seen.other_launch):
+        if any(map(_is_waited_for, self.context.after)) and self.comes_after(seen.other_launch):
             return f"{before}, and this thread does not come after a wait", self.missing_wait()
         return f"{before}, and nothing orders the two", self.stream_advice()
 
-    def missing_wait(self) -> str:
+    def missing_wait(self, ports: Collection[int] = (Port.TRIGGERED,)) -> str:
         """Where the wait is missing."""
         wait, theirs = self.call(_WAIT), self.named(self.theirs)
         here = str(self.instruction.location) if self.instruction and self.instruction.location else "this line"
@@ -174,7 +188,7 @@ class Launches(Evidence):
         trigger = self.theirs.instruction(triggers[0]) if triggers else None
         when = (
             f"{self.call(_TRIGGER)} at {_line(trigger)} lets this kernel begin, and makes nothing visible"
-            if trigger
+            if trigger and Port.TRIGGERED in ports
             else f"this kernel may begin before what {theirs} has stored is visible"
         )
         if not waits:
@@ -190,14 +204,14 @@ class Launches(Evidence):
 
     def without_wait(self, target: int) -> list[LaunchContext]:
         """The launches on the way to an earlier one that are launched programmatically, and have never waited."""
-        left, seen, series = [(number, how) for number, how in self.context.after], set[int](), self.context.series
+        left, seen, series = list(self.context.after), set[int](), self.context.series
         found = []
         while left:
             number, _ = left.pop()
             if number in seen or number == target:
                 continue
             seen.add(number)
-            if self.reaches(number, target) and any(how for _, how in series[number].after):
+            if self.reaches(number, target) and any(map(_is_waited_for, series[number].after)):
                 found += [series[number]] * (not series[number].executed(_WAIT))
             left += series[number].after
         return found

@@ -77,9 +77,23 @@ struct alignas(8) LaunchAttribute {
     char bytes[64];
     dim3 cluster;
     int number;
+    struct {
+      void* event;
+      int flags, at_block_start;
+    } recorded;
   };
 };
-enum { kCooperative = 2, kClusterDimension = 4, kProgrammatic = 6 };
+enum {
+  kCooperative = 2,
+  kClusterDimension = 4,
+  kProgrammatic = 6,
+  kProgrammaticEvent = 7,
+  kLaunchCompletionEvent = 12
+};
+struct EdgeData {
+  uint8_t port, to_port, type, reserved[5];
+};
+constexpr size_t kLeastAddress = 1 << 16;
 struct LaunchConfiguration {
   dim3 grid, block;
   size_t shared;

@@ -19,9 +19,9 @@ struct Executable {
 
 Graph* graph_of(void* handle) { return static_cast<Graph*>(handle); }
 
-std::vector<Node*> nodes_of(void* const* handles, size_t count) {
-  std::vector<Node*> found;
-  for (size_t i = 0; i < count; i++) found.push_back(static_cast<Node*>(handles[i]));
+std::vector<Edge> edges_of(void* const* handles, size_t count) {
+  std::vector<Edge> found;
+  for (size_t i = 0; i < count; i++) found.push_back({static_cast<Node*>(handles[i])});
   return found;
 }
 
@@ -29,8 +29,9 @@ std::vector<Node*> nodes_of(void* const* handles, size_t count) {
 template <class Function>
 Work in_stream(Function function) {
   return [function](const Moment& moment) {
-    Stream stream{moment.stream, false, 0, 0, moment.known, nullptr, false, {}};
-    stream.known[moment.stream] = moment.number - 1;
+    Stream stream{moment.stream, false, 0, 0, moment.known};
+    stream.count = moment.number - 1;
+    stream.early = moment.early;
     function(stream);
   };
 }
@@ -41,9 +42,8 @@ Error kernel_work(const KernelNodeParameters& wanted, Work* work) {
   if (kernel == nullptr) return error ? error : kInvalidDeviceFunction;
   auto arguments =
       wanted.arguments != nullptr ? packed(*kernel, wanted.arguments) : packed_extra(wanted.extra);
-  const Launch launched{
-      kernel, three(wanted.grid), three(wanted.block), {1, 1, 1}, wanted.shared, false, std::move(arguments),
-      {}};
+  const Launch launched{kernel, three(wanted.grid),  three(wanted.block), {1, 1, 1}, wanted.shared,
+                        false,  std::move(arguments)};
   *work = in_stream([launched](Stream& stream) { launch(stream, launched); });
   return kSuccess;
 }
@@ -73,8 +73,10 @@ Work host_work(const HostNodeParameters& wanted) {
 }
 
 Error add_node(void** node, void* graph, void* const* after, size_t count, NodeType type, Work work) {
-  return *node = graph_of(graph)->add(type, std::move(work), nodes_of(after, count)), kSuccess;
+  return *node = graph_of(graph)->add(type, std::move(work), edges_of(after, count)), kSuccess;
 }
+
+bool is_kernel(const void* node) { return static_cast<const Node*>(node)->type == NodeType::kernel; }
 
 Node* node_in(void* executable, const void* node) {
   const auto& copies = static_cast<Executable*>(executable)->copies;
@@ -141,6 +143,27 @@ CUDA_API Error cudaGraphAddEmptyNode(void** node, void* graph, void* const* afte
 CUDA_API Error cudaGraphAddChildGraphNode(void** node, void* graph, void* const* after, size_t count,
                                           void* child) {
   return add_node(node, graph, after, count, NodeType::child, graph_of(child)->work());
+}
+CUDA_API Error cudaGraphAddDependencies_v2(void*, void* const* from, void* const* to, const EdgeData* how,
+                                           size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const EdgeData edge = how != nullptr ? how[i] : EdgeData{};
+    const bool early = edge.port != 0, kernels = is_kernel(from[i]) && is_kernel(to[i]);
+    if (edge.port > 2 || (early && edge.type == 1 && !kernels)) return done(kInvalidValue);
+    const Port started = edge.type == 1 ? Port::begun : Port::begun_only;
+    static_cast<Node*>(to[i])->after.push_back({static_cast<Node*>(from[i]), !early ? Port::ended
+                                                                             : edge.port == 1
+                                                                                 ? Port::triggered
+                                                                                 : started});
+  }
+  return kSuccess;
+}
+// Of CUDA 12 the fourth argument is the count; no address is that small.
+CUDA_API Error cudaGraphAddDependencies(void* graph, void* const* from, void* const* to, const EdgeData* how,
+                                        size_t count) {
+  const auto number = reinterpret_cast<size_t>(how);
+  const bool is_count = number > 0 && number < kLeastAddress;
+  return cudaGraphAddDependencies_v2(graph, from, to, is_count ? nullptr : how, is_count ? number : count);
 }
 CUDA_API Error cudaGraphGetNodes(void* graph, void** nodes, size_t* count) {
   return list(graph_of(graph)->in_order(), nodes, count);

@@ -82,9 +82,7 @@ int carry_out(const Launch& launch, const Moment& moment) {
     for (const uint32_t one : three) request.number(one);
   request.number(launch.shared).number(launch.cooperative).number(launch.kernel->non_portable);
   request.bytes(launch.arguments.data(), launch.arguments.size()).text(launch.site);
-  Moment known = moment;
-  known.programmatic = launch.programmatic;
-  Reply reply = ask(add_moment(request, known));
+  Reply reply = ask(add_moment(request, moment));
   if (const auto error = static_cast<int>(reply.number()); error != 0) sticky = error;
   const std::string printed = reply.text();
   std::fwrite(printed.data(), 1, printed.size(), stdout);
@@ -171,8 +169,12 @@ int launch(Stream& stream, Launch launch) {
     return kInvalidValue;
   }
   auto status = std::make_shared<int>(0);
-  submit(stream, NodeType::kernel,
-         [launch = std::move(launch), status](const Moment& moment) { *status = carry_out(launch, moment); });
+  const bool programmatic = launch.programmatic;
+  const std::vector<EarlyEvent> events = launch.events;
+  submit_kernel(
+      stream,
+      [launch = std::move(launch), status](const Moment& moment) { *status = carry_out(launch, moment); },
+      programmatic, events);
   return *status;
 }
 

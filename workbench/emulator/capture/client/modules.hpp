@@ -49,8 +49,9 @@ struct Launch {
   uint64_t shared;
   bool cooperative;
   std::vector<uint8_t> arguments;
-  std::string site;
+  std::string site = {};
   bool programmatic = false;  // may begin before the launch in front of it has ended
+  std::vector<EarlyEvent> events = {};
 };
 
 std::vector<uint8_t> packed(const Kernel& kernel, void** arguments);

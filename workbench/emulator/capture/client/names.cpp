@@ -60,6 +60,7 @@ same cuEventRecordWithFlags, cudaEventRecordWithFlags, cuEventSynchronize, cudaE
 same cuFuncGetName, cudaFuncGetName, cuFuncLoad, workbench_succeed, cuFuncSetAttribute, cudaFuncSetAttribute
 same cuFuncSetCacheConfig, cudaFuncSetCacheConfig, cuFuncSetSharedMemConfig, cudaFuncSetSharedMemConfig
 same cuGraphAddChildGraphNode, cudaGraphAddChildGraphNode, cuGraphAddEmptyNode, cudaGraphAddEmptyNode
+same cuGraphAddDependencies, cudaGraphAddDependencies, cuGraphAddDependencies_v2, cudaGraphAddDependencies_v2
 same cuGraphAddHostNode, cudaGraphAddHostNode, cuGraphAddKernelNode, cudaGraphAddKernelNode
 same cuGraphAddKernelNode_v2, cudaGraphAddKernelNode, cuGraphAddMemsetNode, cudaGraphAddMemsetNode
 same cuGraphClone, cudaGraphClone, cuGraphCreate, cudaGraphCreate, cuGraphDestroy, cudaGraphDestroy
@@ -131,7 +132,7 @@ refused cuDevice, GetNvSciSyncAttributes, GetP2PAtomicCapabilities, GetPropertie
 refused cuDevice, GraphMemTrim, RegisterAsyncNotification, SetGraphMemAttribute, UnregisterAsyncNotification
 refused cuEGLStream, ConsumerAcquireFrame, ConsumerConnect, ConsumerDisconnect, ConsumerReleaseFrame
 refused cuEGLStream, ProducerConnect, ProducerDisconnect, ProducerPresentFrame, ProducerReturnFrame
-refused cuGraph, AddBatchMemOpNode, AddDependencies_v2, AddEventRecordNode, AddEventWaitNode
+refused cuGraph, AddBatchMemOpNode, AddEventRecordNode, AddEventWaitNode
 refused cuGraph, AddExternalSemaphoresSignalNode, AddExternalSemaphoresWaitNode, AddMemAllocNode, AddMemFreeNode
 refused cuGraph, AddNode_v2, BatchMemOpNodeGetParams, BatchMemOpNodeSetParams, ChildGraphNodeGetGraph
 refused cuGraph, ConditionalHandleCreate, DebugDotPrint, DestroyNode, EventRecordNodeGetEvent, EventRecordNodeSetEvent
@@ -183,7 +184,7 @@ refused cudaEGLStream, ConsumerReleaseFrame, ProducerConnect, ProducerDisconnect
 refused cudaEGLStream, ProducerReturnFrame
 refused cudaGL, GetDevices, MapBufferObject, MapBufferObjectAsync, RegisterBufferObject, SetBufferObjectMapFlags
 refused cudaGL, SetGLDevice, UnmapBufferObject, UnmapBufferObjectAsync, UnregisterBufferObject
-refused cudaGraph, AddDependencies, AddEventRecordNode, AddEventWaitNode, AddExternalSemaphoresSignalNode
+refused cudaGraph, AddEventRecordNode, AddEventWaitNode, AddExternalSemaphoresSignalNode
 refused cudaGraph, AddExternalSemaphoresWaitNode, AddMemAllocNode, AddMemFreeNode, AddMemcpyNodeFromSymbol
 refused cudaGraph, AddMemcpyNodeToSymbol, AddNode, ChildGraphNodeGetGraph, ConditionalHandleCreate, DebugDotPrint
 refused cudaGraph, DestroyNode, EventRecordNodeGetEvent, EventRecordNodeSetEvent, EventWaitNodeGetEvent

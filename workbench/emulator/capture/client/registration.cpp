@@ -100,6 +100,20 @@ Kernel* kernel_in(Module& module, const std::string& name, Error* error) {
   return kernel;
 }
 
+namespace {
+
+// The event that an attribute has recorded, which must have no time.
+bool add_event(const LaunchAttribute& attribute, std::vector<EarlyEvent>& events) {
+  const bool completion = attribute.id == kLaunchCompletionEvent;
+  if (!completion && attribute.id != kProgrammaticEvent) return true;
+  auto* event = event_of(attribute.recorded.event);
+  if (event == nullptr || event->timed) return false;
+  const Port port = attribute.recorded.at_block_start ? Port::begun : Port::triggered;
+  return events.push_back({event, completion ? Port::begun_only : port}), true;
+}
+
+}  // namespace
+
 Error launch_kernel(const void* function, const LaunchConfiguration& how, std::vector<uint8_t> arguments) {
   Kernel* kernel = kernel_of_function(function);
   Stream* stream = stream_of(how.stream);
@@ -110,6 +124,7 @@ Error launch_kernel(const void* function, const LaunchConfiguration& how, std::v
     if (how.attributes[i].id == kClusterDimension) wanted.cluster = three(how.attributes[i].cluster);
     if (how.attributes[i].id == kProgrammatic) wanted.programmatic = how.attributes[i].number != 0;
     if (how.attributes[i].id == kCooperative) wanted.cooperative = how.attributes[i].number != 0;
+    if (!add_event(how.attributes[i], wanted.events)) return kInvalidValue;
   }
   return launch(*stream, std::move(wanted));
 }

@@ -105,12 +105,12 @@ std::set<const Event*>& events() {
   return *all;
 }
 
-Event* event_of(void* handle) {
+}  // namespace
+
+Event* workbench::capture::event_of(void* handle) {
   auto* event = static_cast<Event*>(handle);
   return events().count(event) > 0 ? event : nullptr;
 }
-
-}  // namespace
 
 // ---- devices
 

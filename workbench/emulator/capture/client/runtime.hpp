@@ -47,6 +47,8 @@ enum {
 };
 int attribute(int which);
 
+// The event of a handle, or null.
+Event* event_of(void* handle);
 // Keeps an error for cudaGetLastError.
 Error done(Error error);
 // A host function, or a handle that __cudaGetKernel gave, as the kernel that it stands for; null where there

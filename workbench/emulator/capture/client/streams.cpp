@@ -24,7 +24,7 @@ Clock& host() {
 }
 
 Stream& legacy() {
-  static auto* stream = new Stream{0, true, 0, 0, {}, nullptr, false, {}};
+  static auto* stream = new Stream{0, true, 0, 0};
   return *stream;
 }
 
@@ -32,17 +32,24 @@ void merge(Clock& into, const Clock& other) {
   for (const auto& [stream, number] : other) into[stream] = std::max(into[stream], number);
 }
 
+// What comes next in a stream waits for these, too.
+void wait(Stream& stream, const Clock& known) {
+  merge(stream.known, known);
+  merge(stream.begun, known);
+}
+
 // What comes next in a stream; the legacy stream and the blocking ones wait for one another.
 Moment advance(Stream& stream) {
   if (&stream == &legacy()) {
     for (const auto& other : streams())
-      if (other->blocking) merge(stream.known, other->known);
+      if (other->blocking) wait(stream, other->known);
   } else if (stream.blocking) {
-    merge(stream.known, legacy().known);
+    wait(stream, legacy().known);
   }
-  merge(stream.known, host());
-  const uint64_t number = ++stream.known[stream.id];
-  return {stream.id, number, stream.known};
+  wait(stream, host());
+  Moment moment{stream.id, ++stream.count, stream.known};
+  stream.known[stream.id] = stream.count;
+  return moment;
 }
 
 void host_waits(const Clock& known) {
@@ -54,12 +61,15 @@ void host_waits(const Clock& known) {
 }  // namespace
 
 Request& add_moment(Request& request, const Moment& moment) {
-  request.number(moment.stream).number(moment.number).number(moment.programmatic).number(moment.known.size());
+  request.number(moment.stream).number(moment.number).number(moment.known.size());
   for (const auto& [stream, number] : moment.known) request.number(stream).number(number);
+  request.number(moment.early.size());
+  for (const Early& one : moment.early)
+    request.number(one.stream).number(one.number).number(static_cast<uint64_t>(one.port));
   return request;
 }
 
-Node* Graph::add(NodeType type, Work work, std::vector<Node*> after) {
+Node* Graph::add(NodeType type, Work work, std::vector<Edge> after) {
   nodes.push_back(std::make_unique<Node>(Node{type, std::move(work), std::move(after), nullptr}));
   return nodes.back().get();
 }
@@ -69,10 +79,11 @@ std::vector<Node*> Graph::in_order() const {
   const auto is_done = [&](const Node* node) {
     return std::find(done.begin(), done.end(), node) != done.end();
   };
+  const auto may_begin = [&](const Edge& edge) { return is_done(edge.from); };
   for (bool moved = true; moved && done.size() < nodes.size();) {
     moved = false;
     for (const auto& node : nodes) {
-      if (is_done(node.get()) || !std::all_of(node->after.begin(), node->after.end(), is_done)) continue;
+      if (is_done(node.get()) || !std::all_of(node->after.begin(), node->after.end(), may_begin)) continue;
       done.push_back(node.get());
       moved = true;
     }
@@ -89,37 +100,36 @@ std::unique_ptr<Graph> Graph::clone(std::map<const Node*, Node*>* copies) const 
     found[node.get()]->parameters = node->parameters;
   }
   for (const auto& node : nodes)
-    for (const Node* before : node->after) found[node.get()]->after.push_back(found[before]);
+    for (const Edge& edge : node->after) found[node.get()]->after.push_back({found[edge.from], edge.port});
   if (copies != nullptr) *copies = found;
   return copy;
-}
-
-Moment Graph::moment_of(const Node* node, size_t lane, const Moment& first,
-                        std::map<const Node*, Clock>& ends) {
-  if (lane == lanes.size()) lanes.push_back({next_lane++, 0});
-  Moment found{lanes[lane].id, ++lanes[lane].count, first.known};
-  for (const Node* before : node->after) merge(found.known, ends[before]);
-  found.known[found.stream] = found.number;
-  return found;
 }
 
 void Graph::run(Moment& moment) {
   merge(moment.known, ended);
   const Moment first = moment;
+  std::map<const Node*, Moment> begun;
   std::map<const Node*, Clock> ends;
   std::vector<const Node*> last;  // of each lane
   for (const Node* node : in_order()) {
     const auto& after = node->after;
     const auto lane = std::find_if(last.begin(), last.end(), [&](const Node* one) {
-      return std::find(after.begin(), after.end(), one) != after.end();
+      return std::any_of(after.begin(), after.end(), [&](const Edge& edge) { return edge.from == one; });
     });
     const auto number = static_cast<size_t>(lane - last.begin());
     if (lane == last.end())
       last.push_back(node);
     else
       *lane = node;
-    Moment own = moment_of(node, number, first, ends);
+    if (number == lanes.size()) lanes.push_back({next_lane++, 0});
+    Moment own{lanes[number].id, ++lanes[number].count, first.known};
+    for (const auto& [from, port] : after) {
+      merge(own.known, port == Port::ended ? ends[from] : begun[from].known);
+      if (port != Port::ended) own.early.push_back({begun[from].stream, begun[from].number, port});
+    }
+    begun[node] = own;
     if (node->work) node->work(own);
+    own.known[own.stream] = own.number;
     merge(moment.known, own.known);
     ends[node] = std::move(own.known);
   }
@@ -146,8 +156,8 @@ Stream* stream_of(const void* handle) {
 
 Stream* create_stream(unsigned flags, int priority) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
-  streams().push_back(std::make_unique<Stream>(
-      Stream{next_stream++, (flags & kNonBlocking) == 0, priority, flags, {}, nullptr, false, {}}));
+  streams().push_back(
+      std::make_unique<Stream>(Stream{next_stream++, (flags & kNonBlocking) == 0, priority, flags}));
   return streams().back().get();
 }
 
@@ -162,16 +172,56 @@ bool destroy_stream(Stream* stream) {
   return true;
 }
 
-void submit(Stream& stream, NodeType type, Work work, std::shared_ptr<void> parameters) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  if (stream.capturing == nullptr) {
-    Moment moment = advance(stream);
-    work(moment);
-    return merge(stream.known, moment.known);
-  }
+namespace {
+
+void capture(Stream& stream, NodeType type, Work work, std::shared_ptr<void> parameters) {
   Node* node = stream.capturing->add(type, std::move(work), stream.frontier);
   node->parameters = std::move(parameters);
-  stream.frontier = {node};
+  stream.frontier.assign(1, {node});
+}
+
+void carry_out(Stream& stream, Moment& moment, const Work& work) {
+  std::swap(moment.early, stream.early);
+  work(moment);
+  merge(stream.known, moment.known);
+}
+
+}  // namespace
+
+void submit(Stream& stream, NodeType type, Work work, std::shared_ptr<void> parameters) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  stream.kernel = 0;
+  if (stream.capturing != nullptr) return capture(stream, type, std::move(work), std::move(parameters));
+  Moment moment = advance(stream);
+  carry_out(stream, moment, work);
+}
+
+void submit_kernel(Stream& stream, Work work, bool programmatic, const std::vector<EarlyEvent>& events) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (stream.capturing != nullptr) {
+    if (programmatic && stream.kernel > 0) stream.frontier[0].port = Port::triggered;
+    capture(stream, NodeType::kernel, std::move(work), nullptr);
+    stream.kernel = 1;
+    for (const auto& [event, port] : events)
+      *event = {true, event->timed, {}, 0, stream.capturing, {{stream.frontier[0].from, port}}, {}};
+    return;
+  }
+  Moment moment = advance(stream);
+  if (programmatic && stream.kernel > 0) {
+    moment.known = stream.begun;
+    stream.early.push_back({stream.id, stream.kernel, Port::triggered});
+  }
+  stream.begun = moment.known;
+  stream.kernel = moment.number;
+  for (const auto& [event, port] : events)
+    *event = {true,
+              event->timed,
+              moment.known,
+              now_milliseconds(),
+              nullptr,
+              {},
+              {{stream.id, moment.number, port}}};
+  carry_out(stream, moment, work);
 }
 
 void record(Stream& stream, Event& event) {
@@ -182,6 +232,7 @@ void record(Stream& stream, Event& event) {
   if (stream.capturing != nullptr) return;
   advance(stream);
   event.known = stream.known;
+  event.early = stream.early;
   event.milliseconds = now_milliseconds();
 }
 
@@ -189,13 +240,15 @@ void wait(Stream& stream, const Event& event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   if (!event.recorded) return;
   if (event.captured != nullptr) {
+    if (stream.capturing == nullptr) stream.kernel = 0;
     stream.capturing = event.captured;
-    for (Node* node : event.frontier)
-      if (std::find(stream.frontier.begin(), stream.frontier.end(), node) == stream.frontier.end())
-        stream.frontier.push_back(node);
+    for (const Edge& edge : event.frontier)
+      if (std::find(stream.frontier.begin(), stream.frontier.end(), edge) == stream.frontier.end())
+        stream.frontier.push_back(edge);
     return;
   }
-  merge(stream.known, event.known);
+  wait(stream, event.known);
+  stream.early.insert(stream.early.end(), event.early.begin(), event.early.end());
 }
 
 void launch(Stream& stream, Graph& graph) {
@@ -225,6 +278,7 @@ bool begin_capture(Stream& stream, std::unique_ptr<Graph> into) {
   stream.capturing = into ? into.release() : new Graph;
   stream.origin = true;
   stream.frontier.clear();
+  stream.kernel = 0;
   return true;
 }
 
@@ -236,6 +290,7 @@ std::unique_ptr<Graph> end_capture(Stream& stream) {
     if (other->capturing != graph.get()) continue;
     other->capturing = nullptr;
     other->frontier.clear();
+    other->kernel = 0;
   }
   stream.origin = false;
   return graph;

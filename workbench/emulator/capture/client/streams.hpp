@@ -19,11 +19,20 @@ namespace workbench::capture {
 
 struct Graph;
 
-// An operation of a stream, by its number there, and what has ended before it.
+// How far a kernel has come when what waits for it may begin: engine.hpp has the same.
+enum class Port : uint8_t { ended, triggered, begun, begun_only };
+
+// A kernel that was launched, and need not have ended.
+struct Early {
+  uint64_t stream, number;
+  Port port;
+};
+
+// An operation of a stream, by its number there, what has ended before it, and what has only begun.
 struct Moment {
   uint64_t stream, number;
   Clock known;
-  bool programmatic = false;  // may begin before the one in front of it in the stream has ended
+  std::vector<Early> early = {};
 };
 Request& add_moment(Request& request, const Moment& moment);
 // Carries an operation out. What `known` has then has ended when the operation has.
@@ -42,10 +51,17 @@ enum class NodeType : int {
   release = 11
 };
 
+struct Node;
+struct Edge {
+  Node* from;
+  Port port = Port::ended;
+};
+inline bool operator==(const Edge& a, const Edge& b) { return a.from == b.from && a.port == b.port; }
+
 struct Node {
   NodeType type;
   Work work;
-  std::vector<Node*> after;
+  std::vector<Edge> after;
   std::shared_ptr<void> parameters;  // what cudaGraph*NodeGetParams gives back
 };
 
@@ -59,7 +75,7 @@ struct Graph {
   std::vector<std::unique_ptr<Node>> nodes;
   std::vector<Lane> lanes;
   Clock ended;  // of its last launch, which the next one waits for
-  Node* add(NodeType type, Work work, std::vector<Node*> after);
+  Node* add(NodeType type, Work work, std::vector<Edge> after);
   // Each node behind those it comes after; empty where they form a circle.
   std::vector<Node*> in_order() const;
   // The same nodes again; `copies` has them by the nodes that they are copies of.
@@ -68,9 +84,6 @@ struct Graph {
   void run(Moment& moment);
   // The same for a copy of the graph as it is now.
   Work work() const;
-
- private:
-  Moment moment_of(const Node* node, size_t lane, const Moment& first, std::map<const Node*, Clock>& ends);
 };
 
 struct Event {
@@ -78,7 +91,13 @@ struct Event {
   Clock known;
   double milliseconds = 0;
   Graph* captured = nullptr;
-  std::vector<Node*> frontier;
+  std::vector<Edge> frontier;
+  std::vector<Early> early;
+};
+// An event that a launch records before its end.
+struct EarlyEvent {
+  Event* event;
+  Port port;
 };
 
 struct Stream {
@@ -86,10 +105,14 @@ struct Stream {
   bool blocking;  // waits for the legacy stream, and it for this one
   int priority;
   unsigned flags;
-  Clock known;
+  Clock known = {};  // has ended before what comes next
   Graph* capturing = nullptr;
   bool origin = false;  // that began to be captured
-  std::vector<Node*> frontier;
+  std::vector<Edge> frontier = {};
+  uint64_t count = 0;             // of its operations
+  std::vector<Early> early = {};  // what the next one waits for, but for its end
+  Clock begun = {};               // had ended when the last one began
+  uint64_t kernel = 0;            // the last one, if it was one
 };
 
 // A handle of the program's as a stream; null where it is none. 0 and 1 are the legacy stream, 2 the thread's
@@ -100,6 +123,8 @@ bool destroy_stream(Stream* stream);
 
 // Carries work out, or adds it to the graph that the stream is being captured into.
 void submit(Stream& stream, NodeType type, Work work, std::shared_ptr<void> parameters = nullptr);
+// The same of a launch, which may be `programmatic`: it may begin before the one in front of it has ended.
+void submit_kernel(Stream& stream, Work work, bool programmatic, const std::vector<EarlyEvent>& events);
 void record(Stream& stream, Event& event);
 void wait(Stream& stream, const Event& event);
 void launch(Stream& stream, Graph& graph);
