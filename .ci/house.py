@@ -22,10 +22,10 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 70_680),
-    "Python of tests/": (("tests",), (".py",), 65_680),
-    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_100),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_180),
+    "Python of workbench/": ((PACKAGE,), (".py",), 70_900),
+    "Python of tests/": (("tests",), (".py",), 65_810),
+    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_180),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_210),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_160),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

@@ -6,17 +6,22 @@
 WORKBENCH_COMMIT names the commit where the files were copied to a machine without their history.
 
 Problems are small, so that the device is done before the next call. Every call is timed by itself, 100 of one kind
-after each other, then 100 of the next; the device is waited for in between and outside of the times. A first call of a
-class whose kernel is loaded is timed on shapes that have not been seen: it has the choice and the packing in it.
+after each other, then 100 of the next; the device is waited for in between and outside of the times. Calls with tensors
+that need a gradient are timed beside PyTorch's with the same, and so are the backward passes of one result of each. A
+first call of a class whose kernel is loaded is timed on shapes that have not been seen: it has the choice and the
+packing in it. The first call of a process is timed in processes of their own, whose kernels an earlier one compiled.
 """
 
 from __future__ import annotations
 
 import gc
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +117,58 @@ def medians(calls: dict[str, Call], wait: Call) -> dict[str, float]:
     return {name: statistics.median(times) / 1000 for name, times in taken.items()}
 
 
+def with_gradients(t: Any) -> Iterator[tuple[str, Call, Call, tuple[Any, ...]]]:
+    """A call of ours and of PyTorch of the same tensors, which need a gradient. Their first results agree in shape."""
+    f = t.nn.functional
+
+    def drawn(*shape: int) -> Any:
+        return t.randn(*shape, device="cuda", dtype=t.float16, requires_grad=True)
+
+    x, y, w, b = drawn(ROWS, COLUMNS), drawn(ROWS, COLUMNS), drawn(COLUMNS), drawn(COLUMNS)
+    yield "gemm", lambda: ops.gemm(x, y, trans_b=True), lambda: t.matmul(x, y.mT), (x, y)
+    row = drawn(ROWS)
+    yield "gemm with a bias", lambda: ops.gemm(x, y, row, trans_b=True), lambda: f.linear(x, y, row), (x, y, row)
+    yield "softmax", lambda: ops.softmax(x), lambda: t.softmax(x, -1), (x,)
+    yield "rms_norm", lambda: ops.rms_norm(x, w, eps=1e-6), lambda: f.rms_norm(x, (COLUMNS,), w, 1e-6), (x, w)
+    yield "layer_norm", lambda: ops.layer_norm(x, w, b), lambda: f.layer_norm(x, (COLUMNS,), w, b), (x, w, b)
+    q = drawn(2, 4, 64, 64)
+    yield "attention", lambda: ops.attention(q, q, q).o, lambda: f.scaled_dot_product_attention(q, q, q), (q,)
+
+
+def gradient_rows(t: Any) -> Iterator[dict[str, Any]]:
+    """The median times of calls with gradients, and of backward passes."""
+    for name, ours, theirs, leaves in with_gradients(t):
+        calls: dict[str, Call] = {"ours": ours, "theirs": theirs}
+        for who, result in (("ours", ours()), ("theirs", theirs())):
+            dy = t.ones_like(result)
+            calls[f"{who}_backward"] = partial(t.autograd.grad, result, leaves, dy, retain_graph=True)
+        yield {"operation": name, **medians(calls, t.cuda.synchronize)}
+
+
+FIRST = {
+    "import torch": "import time; s = time.perf_counter(); import torch; print(time.perf_counter() - s)",
+    "import workbench.ops": "import torch, time; s = time.perf_counter(); import workbench.ops; "
+    "print(time.perf_counter() - s)",
+    "gemm": "import torch, time; from workbench import ops; x = torch.ones(64, 512, device='cuda', dtype=torch.half); "
+    "torch.cuda.synchronize(); s = time.perf_counter(); ops.gemm(x, x, trans_b=True); torch.cuda.synchronize(); "
+    "print(time.perf_counter() - s)",
+    "torch.matmul": "import torch, time; x = torch.ones(64, 512, device='cuda', dtype=torch.half); "
+    "torch.cuda.synchronize(); s = time.perf_counter(); torch.matmul(x, x.T); torch.cuda.synchronize(); "
+    "print(time.perf_counter() - s)",
+}
+"""What a process of its own does, which prints the seconds of its last step."""
+
+
+def first_in_a_process() -> dict[str, float]:
+    """The median time of five processes in milliseconds, after one whose time is left out."""
+
+    def one(code: str) -> float:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        return float(done.stdout) * 1000
+
+    return {name: statistics.median([one(code) for _ in range(6)][1:]) for name, code in FIRST.items()}
+
+
 def first_calls(t: Any) -> dict[str, float]:
     """The median time, in microseconds, of the first call of a class whose kernel is loaded, of CLASSES of them."""
     found = {}
@@ -155,8 +212,12 @@ def measure(output: Path) -> None:
             recorded.save(record, output)
             print(record["rows"][-1], flush=True)
         record["first"] = first_calls(torch)
+    record["gradients"] = list(gradient_rows(torch))
     recorded.save(record, output)
-    print(record["first"], flush=True)
+    print(record["first"], *record["gradients"], sep="\n", flush=True)
+    record["process"] = first_in_a_process()
+    recorded.save(record, output)
+    print(record["process"], flush=True)
 
 
 def page(record: dict[str, Any]) -> str:
@@ -181,8 +242,26 @@ def page(record: dict[str, Any]) -> str:
             recorded.made_on(record) + f"PyTorch {record['torch']}.\n",
             tabulate(cells, headers, tablefmt="pipe", disable_numparse=True, colalign=align) + "\n",
             f"First call of a class whose kernel is loaded: {first}.\n",
+            *_more(record),
         )
     )
+
+
+def _more(record: dict[str, Any]) -> Iterator[str]:
+    """Calls with gradients, and first calls of a process, of a record that has them."""
+    if rows := record.get("gradients"):
+        cells = [
+            [row["operation"]]
+            + [part for k in ("", "_backward") for part in (f"{row['ours' + k]:.1f}", f"{row['theirs' + k]:.1f}")]
+            + [f"{(row['ours'] + row['ours_backward']) / (row['theirs'] + row['theirs_backward']):.2f}"]
+            for row in rows
+        ]
+        headers = ["operation", "ours, us", "PyTorch, us", "our backward pass, us", "PyTorch's, us", "ours / PyTorch's"]
+        yield "Calls with tensors that need a gradient, and the backward pass by `torch.autograd.grad`:\n"
+        yield tabulate(cells, headers, tablefmt="pipe", disable_numparse=True, colalign=("left", *["right"] * 5)) + "\n"
+    if process := record.get("process"):
+        parts = ", ".join(f"`{name}` {ms:,.0f} ms" for name, ms in process.items())
+        yield f"In a process of its own, whose kernels are kept on disk: {parts}.\n"
 
 
 if __name__ == "__main__":

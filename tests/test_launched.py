@@ -185,7 +185,7 @@ def capsule(table: Exchange) -> Any:
 
 def test_tensors_are_read_through_the_exchange_of_dlpack_and_launched_on_its_stream(gpu: EmulatedGpu) -> None:
     table, grad = Exchange(1, 3, None, (ctypes.c_void_p * 3)(), view, stream), [False]
-    called = launched.kind(capsule(table), (Tensor,), lambda: grad[0])
+    called = launched.kind(capsule(table), (Tensor,), lambda: grad[0], recorded=lambda *given: given)
     seen: list[tuple[Any, ...]] = []
 
     def launch(config: int, function: int, parameters: int, extra: None) -> int:
@@ -203,16 +203,18 @@ def test_tensors_are_read_through_the_exchange_of_dlpack_and_launched_on_its_str
     hot = _launch.ready(
         called.args[0], 0, points, 4, makers, (64,), (64,), None, *between, gpu.enter, gpu.failed, steps
     )
-    known = {((4, 8), (16, 1), "float16", 0, 16): types.SimpleNamespace(hot=hot)}
+    known = types.SimpleNamespace(ready={((4, 8), (16, 1), "float16", 0, 16): types.SimpleNamespace(hot=hot)})
     x = Tensor(0x1010, (4, 8), (16, 1))
-    assert called(known, (x,), None, {}) is result
+    assert called(known, (x, None), None, {}) is result
     assert seen == [(77, 0x1010, 0x9000, b"abcd")]
     others = [Tensor(0x1010, (4, 8), (8, 1)), Tensor(0x1010, (4, 8), (16, 1), 1), Tensor(0x1008, (4, 8), (16, 1))]
     assert [called(known, (other,), None, {}) for other in [*others, object()]] == [None] * 4
     x.requires_grad = True
     assert called(known, (x,), None, {}) is result
     grad[0] = True
-    assert called(known, (x,), None, {}) is None
+    given = known, (others[0], x), None, {"eps": 1}
+    assert called(*given) == given
+    assert called(known, (x, object()), None, {}) is None
     assert len(seen) == 2
 
 

@@ -18,9 +18,9 @@ from workbench import ops  # noqa: E402
 from workbench.devices.ready import LaunchConfig  # noqa: E402
 from workbench.model import calls  # noqa: E402
 from workbench.model.calls import ArraySpec, Call, Function  # noqa: E402
-from workbench.ops import dispatch  # noqa: E402
+from workbench.ops import dispatch, torch_library  # noqa: E402
 from workbench.ops.torch_arrays import TorchArrays, dtypes, spec_of, torch_dtype  # noqa: E402
-from workbench.ops.torch_library import SchemaError, operator, schema  # noqa: E402
+from workbench.ops.torch_library import SchemaError, operator, recorded, schema  # noqa: E402
 
 ops.torch_operators()  # where another test has imported `workbench.ops` before PyTorch
 
@@ -28,8 +28,8 @@ ops.torch_operators()  # where another test has imported `workbench.ops` before 
 class HostTensors(TorchArrays):
     """Tensors of the CPU, as if they were on device 0."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, recorded: Any = None) -> None:
+        super().__init__(recorded)
         self.current = 0
         self.current_device = lambda: self.current
         self.stream_of = lambda device: 7
@@ -132,6 +132,108 @@ def test_every_dtype_comes_back_as_it_was() -> None:
     assert dtypes()[torch.float8_e4m3fn] == np.uint8
 
 
+class EmulatedTensors(HostTensors):
+    """Tensors of the CPU whose memory an emulated GPU has, too."""
+
+    def __init__(self, gpu: EmulatedGpu) -> None:
+        super().__init__(recorded)
+        self.gpu, self.known = gpu, {}
+
+    def address(self, array: Any) -> int:
+        at, nbytes = array.untyped_storage().data_ptr(), array.untyped_storage().nbytes()
+        if (at, nbytes) not in self.known:
+            data = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(at), np.uint8)
+            self.known[at, nbytes] = made = self.gpu.memory.allocate(nbytes, element_size=1, data=data)
+            self.gpu.memory.write(made.address, data.copy())
+        return int(self.known[at, nbytes].address + array.data_ptr() - at)
+
+    def addresses(self, arrays: Sequence[Any]) -> list[int]:
+        return [self.address(array) for array in arrays]
+
+    def read(self, arrays: Sequence[Any]) -> Any:
+        key, _ = super().read(arrays)
+        return (*key[:-1], 8), self.addresses(arrays)
+
+    def maker(self, spec: ArraySpec) -> Any:
+        make = super().maker(spec)
+
+        def made(addresses: list[int]) -> Any:
+            found = make([])
+            addresses.append(self.address(found))
+            return found
+
+        return made
+
+
+@pytest.fixture
+def executed(gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch) -> EmulatedGpu:
+    """Calls on tensors of the CPU are made at once, on the emulated GPU."""
+    kind = EmulatedTensors(gpu)
+    if kind.call is None:
+        pytest.skip("PyTorch before 2.10 has no exchange in C")
+    for tensors in (torch.Tensor, torch.nn.Parameter):
+        monkeypatch.setitem(dispatch.KINDS, tensors, kind)
+        monkeypatch.setitem(calls.READERS, tensors, kind.read)
+        monkeypatch.setitem(calls.HOT, tensors, kind.call)
+    monkeypatch.setattr(torch_library, "on_gpu", lambda array: True)
+    return gpu
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "silu"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_gradients_of_products_are_computed_at_once(executed: EmulatedGpu, layout: str, activation: str) -> None:
+    torch.manual_seed(2)
+    dtype, shapes = torch.bfloat16 if layout[0] == "t" else torch.float32, ((2, 24, 40), (40, 16), (16,))
+    made = zip(shapes, (*layout, "n"), strict=True)
+    arrays = [_matrix(*shape, turned="t" in how, dtype=dtype) for shape, how in made]
+    y = ops.gemm(*arrays, alpha=0.25, activation=activation)
+    dy = torch.randn(2, 24, 16).to(dtype)
+    y.backward(dy)
+    assert y.grad_fn.name() == "gemmBackward"
+    wide = [x.detach().double().requires_grad_() for x in arrays]
+    sums = 0.25 * wide[0] @ wide[1] + wide[2]
+    right = sums if activation == "none" else getattr(torch.nn.functional, activation)(sums)
+    right.backward(dy.double())
+    near = 0.02 if dtype is torch.bfloat16 else 1e-5
+    assert torch.allclose(y.double(), right, near, near)
+    for ours, theirs in zip(arrays, wide, strict=True):
+        scale = float(theirs.grad.abs().max())
+        assert ours.grad.dtype == dtype and float((ours.grad - theirs.grad).abs().max()) < near * scale
+    assert len(executed.launched) == (4 if activation in ("gelu", "silu") else 3)
+
+
+def test_gradients_of_rows_and_of_attention_are_computed_at_once(executed: EmulatedGpu) -> None:
+    torch.manual_seed(3)
+    x, w = _matrix(6, 64, dtype=torch.float32), _matrix(64, dtype=torch.float32)
+    given = [x.detach().requires_grad_() for x in (x, w)]
+    y = ops.rms_norm(x, w, eps=0.1)
+    y.sum().backward()
+    torch.nn.functional.rms_norm(given[0], (64,), given[1], 0.1).sum().backward()
+    assert all(torch.allclose(a.grad, b.grad, 1e-4, 1e-4) for a, b in zip((x, w), given, strict=True))
+    q = _matrix(1, 2, 20, 64, dtype=torch.float16)
+    found = ops.attention(q, q, q)
+    assert found._fields == ("o", "lse") and not found.lse.requires_grad
+    (dq,) = torch.autograd.grad(found.o.sum(), q)
+    wide = q.detach().double().requires_grad_()
+    (right,) = torch.autograd.grad(torch.nn.functional.scaled_dot_product_attention(wide, wide, wide).sum(), wide)
+    assert torch.allclose(dq.double(), right, 0.02, 0.02)
+
+
+def test_transforms_and_modes_see_the_operator(executed: EmulatedGpu) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen, x = [], _matrix(4, 8, dtype=torch.float32)
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, called: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(called)
+            return args[0].clone()
+
+    with Mode():
+        ops.softmax(x)
+    assert torch.ops.workbench.softmax.default in seen and not executed.launched
+
+
 # operators
 
 
@@ -174,7 +276,13 @@ def on_cpu() -> Any:
         ds = p * (do @ v.mT - (do * o).sum(-1, keepdim=True)) * scale
         return ds @ k, ds.mT @ q, p.mT @ do
 
-    for kernel in (attention, attention_backward):
+    def gemm(a: Any, b: Any, c: Any = None, *, trans_b: bool = False, activation: str = "none", **more: Any) -> Any:
+        sums = more.get("alpha", 1.0) * (a @ (b.mT if trans_b else b))
+        if c is not None:
+            sums = sums + more.get("beta", 1.0) * c
+        return sums if activation == "none" else getattr(torch.nn.functional, activation)(sums)
+
+    for kernel in (attention, attention_backward, gemm):
         library.impl(kernel.__name__, kernel, "CPU")
     for kernel in (softmax, softmax_backward, rms_norm, rms_norm_backward, layer_norm, layer_norm_backward):
         library.impl(kernel.__name__, kernel, "CPU")
@@ -190,6 +298,11 @@ CASES = {
         "xw",
     ),
     "layer_norm": (ops.layer_norm, lambda x, w, b: torch.nn.functional.layer_norm(x, w.shape, w, b), "xwb"),
+    "gemm": (
+        lambda x, w, b: ops.gemm(x, torch.outer(w, b) / 16, b, activation="gelu"),
+        lambda x, w, b: torch.nn.functional.gelu(x @ (torch.outer(w, b) / 16) + b),
+        "xwb",
+    ),
 }
 
 
@@ -229,6 +342,50 @@ def test_of_several_results_the_first_has_a_gradient() -> None:
     right.backward(do)
     assert all(torch.allclose(a.grad, b.grad, 1e-4, 1e-5) for a, b in zip(given, theirs, strict=True))
     assert not lse.requires_grad
+
+
+def _matrix(*shape: int, turned: bool = False, dtype: Any = torch.float64) -> Any:
+    found = torch.randn(*shape, dtype=dtype)
+    return (found.mT.contiguous().mT if turned else found).requires_grad_()
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "silu"])
+@pytest.mark.parametrize(
+    ("a", "b", "c"),
+    [
+        ((4, 6), (6, 5), None),
+        ((4, 6), (6, 5), (5,)),
+        ((3, 4, 6), (6, 5), (5,)),
+        ((4, 6), (3, 6, 5), (3, 4, 5)),
+        ((1, 4, 6), (3, 6, 5), (4, 5)),
+        ((3, 4, 6), (3, 6, 5), (1, 1, 5)),
+    ],
+)
+def test_gradients_of_products_are_those_of_differences(a: Any, b: Any, c: Any, activation: str) -> None:
+    torch.manual_seed(1)
+    for layout in ("nn", "nt", "tn", "tt"):
+        arrays = [_matrix(*a, turned=layout[0] == "t"), _matrix(*b, turned=layout[1] == "t")]
+        arrays += [] if c is None else [_matrix(*c)]
+        how = {"alpha": 0.7, "beta": -1.3, "activation": activation}
+        assert torch.autograd.gradcheck(lambda *x, how=how: ops.gemm(*x, **how), arrays, fast_mode=True)
+        turned_b = [arrays[0], arrays[1].detach().mT.requires_grad_(), *arrays[2:]]
+        assert torch.autograd.gradcheck(lambda *x, how=how: ops.gemm(*x, trans_b=True, **how), turned_b, fast_mode=True)
+        found = torch.autograd.grad(ops.gemm(*arrays, **how).sum(), arrays)
+        assert [x.stride()[-2:] for x in found[:2]] == [x.stride()[-2:] for x in arrays[:2]]  # which spares a copy
+    assert torch.autograd.gradgradcheck(lambda *x: ops.gemm(*x, **how), arrays, fast_mode=True)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_of_a_product_is_kept_what_its_gradients_need() -> None:
+    def kept(a: bool, b: bool, **how: Any) -> list[Any]:
+        arrays = [_matrix(4, 6).detach().requires_grad_(a), _matrix(6, 4).detach().requires_grad_(b)]
+        found = ops.gemm(*arrays, **how)
+        names = {array.data_ptr(): name for name, array in zip("aby", (*arrays, found), strict=True)}
+        return [names[x.data_ptr()] for x in found.grad_fn.saved_tensors if x is not None]
+
+    assert (kept(True, False), kept(False, True), kept(True, True)) == (["b"], ["a"], ["a", "b"])
+    assert kept(True, False, activation="relu") == ["b", "y"]
 
 
 @pytest.mark.usefixtures("on_cpu")

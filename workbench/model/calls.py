@@ -132,8 +132,31 @@ READERS: dict[type, Callable[[Sequence[Any]], tuple[Key, list[int]]]] = {}
 
 
 HOT: dict[type, Callable[..., Any]] = {}
-"""By the type of the first array: what makes a call of a class that is ready quickly. It is given what is ready by key,
-arrays, `out` and options, and returns None for a call that it does not make."""
+"""By the type of the first array: what makes a call of a class that is ready quickly. It is given the function, arrays,
+`out` and options, and returns None for a call that it does not make."""
+
+
+class Gradients(Protocol):
+    """How autograd of PyTorch computes the gradients of a function's arrays: from that of its first result, the only
+    one that has any."""
+
+    def saved(
+        self, arrays: Sequence[Any], results: Sequence[Any], wanted: Sequence[bool], options: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], Any]:
+        """What is kept of a call for the gradients of the arrays that are `wanted`: arrays and results, and anything
+        that is none. Arrays that were left out may be missing at the end."""
+
+    def solve(
+        self,
+        called: Callable[[str], Any],
+        saved: Sequence[Any],
+        kept: Any,
+        gradient: Any,
+        wanted: Sequence[bool],
+        options: Mapping[str, Any],
+    ) -> Sequence[Any]:
+        """The gradients of the arrays in their order, None or anything for those that are not wanted. `called` gives
+        the function of an operation."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +165,8 @@ class Gradient:
 
     `takes` names what it is given, in the order of its arrays: inputs of the other one, `RESULT` for its result and
     `OF_RESULT` for the gradient of that. `gives` are the inputs whose gradients it returns. Options are handed on by
-    name. The gradient of the result has the dtype of the first array that is taken. Of several results `RESULT` is the
-    first, to which alone there is a gradient, and `result(n)` the one n places behind it.
+    name. The gradient of the result has the dtype of the first array that is taken. `result(n)` is the result n places
+    behind the first.
     """
 
     operation: str
@@ -165,7 +188,7 @@ class Function:
     Its positional parameters are arrays, of which it gets an `ArraySpec` each, and its keyword-only ones are options:
     what it returns may depend on nothing else, since it is asked once for calls that agree in them. What was made ready
     for a class of calls is in `ready`, which another thread may add to at any time, under the `lock`. `gradient` says
-    which operation computes the gradients of its arrays, where one does, and `among` is the operation with the stages
+    how the gradients of its arrays are computed, where they are, and `among` is the operation with the stages
     alone that may solve calls. `takes` is the signature of `build`.
 
     The way of a call whose class is known is short: its arrays are read, a dictionary has what is ready for them, and
@@ -186,13 +209,13 @@ class Function:
         self.__signature__ = signature.replace(
             parameters=[*signature.parameters.values(), out], return_annotation=inspect.Signature.empty
         )
-        self.gradient: Gradient | None = None
+        self.gradient: Gradient | Gradients | None = None
         self.ready: dict[Key, Ready] = {}
         self.lock = threading.Lock()
 
     def __call__(self, *arrays: Any, out: Any = None, **options: Any) -> Any:
         hot = HOT.get(type(arrays[0])) if arrays else None
-        if hot is not None and (found := hot(self.ready, arrays, out, options)) is not None:
+        if hot is not None and (found := hot(self, arrays, out, options)) is not None:
             return found
         try:
             read = READERS[type(arrays[0])]

@@ -24,7 +24,7 @@ from .choice import choose
 from .prepared import HiddenArrays, Prepared
 from .results import results_of
 from .torch_arrays import TorchArrays, has_memory, is_tensor, torch
-from .torch_library import deferred
+from .torch_library import deferred, recorded
 
 MOST_CLASSES = 4096
 """Classes of calls that an operation keeps ready; where there are more, it begins anew."""
@@ -46,7 +46,7 @@ def _cupy() -> CupyArrays:
 
 @cache
 def _torch() -> TorchArrays:
-    return TorchArrays()
+    return TorchArrays(recorded)
 
 
 def kind_of(array: Any) -> Arrays | None:

@@ -85,7 +85,7 @@ Owned shared(PyObject* object) {
 Owned attribute(PyObject* object, PyObject* name) { return Owned(PyObject_GetAttr(object, name)); }
 
 struct Names {
-  PyObject *data, *ptr, *shape, *strides, *dtype, *device_id, *requires_grad, *hot, *fill, *zeroed;
+  PyObject *data, *ptr, *shape, *strides, *dtype, *device_id, *requires_grad, *ready, *hot, *fill, *zeroed;
 };
 Names names;
 
@@ -118,6 +118,7 @@ struct Kind {                      // a kind of arrays
   DlExchange* exchange = nullptr;  // PyTorch's; CuPy's arrays are read by their attributes
   Owned types;                     // of tensors that it may be asked about
   Owned grad_enabled;              // whether gradients are recorded
+  Owned recorded;                  // what makes a call with tensors that need one, or None
   intptr_t (*stream_of)(int) = nullptr;
   Owned stream;  // a function that returns it, where there is none in C
 };
@@ -184,15 +185,9 @@ bool address_of(const Kind& kind, PyObject* array, uint64_t& address) {
 }
 
 // What an array has in a key, at `place`, and its address.
-bool read(const Kind& kind, PyObject* array, PyObject* key, Py_ssize_t place, bool gradients,
-          uint64_t& address) {
+bool read(const Kind& kind, PyObject* array, PyObject* key, Py_ssize_t place, uint64_t& address) {
   Owned shape, strides, device;
   if (kind.exchange) {
-    if (PySequence_Contains(kind.types.get(), reinterpret_cast<PyObject*>(Py_TYPE(array))) != 1) return false;
-    if (gradients) {
-      const Owned needs = attribute(array, names.requires_grad);
-      if (needs.get() != Py_False) return false;
-    }
     DlTensor view;
     if (kind.exchange->view(array, &view) || view.device_type != kCudaDevice) return false;
     if (view.ndim && !view.strides) return false;
@@ -214,6 +209,21 @@ bool read(const Kind& kind, PyObject* array, PyObject* key, Py_ssize_t place, bo
   PyTuple_SetItem(key, place + 1, strides.release());
   PyTuple_SetItem(key, place + 2, dtype.release());
   PyTuple_SetItem(key, place + 3, device.release());
+  return true;
+}
+
+// Whether all are tensors that may be asked, and whether one needs a gradient that is to be recorded.
+bool tensors(const Kind& kind, PyObject* const* objects, Py_ssize_t count, bool& needed) {
+  const Owned enabled(PyObject_CallNoArgs(kind.grad_enabled.get()));
+  if (!enabled) return false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    auto* type = reinterpret_cast<PyObject*>(Py_TYPE(objects[i]));
+    if (PySequence_Contains(kind.types.get(), type) != 1) return false;
+    if (enabled.get() == Py_False || needed) continue;
+    const Owned needs = attribute(objects[i], names.requires_grad);
+    if (!needs) return false;
+    needed = needs.get() != Py_False;
+  }
   return true;
 }
 
@@ -406,41 +416,45 @@ struct Call {
   }
 };
 
-// call(kind, ready, arrays, out, options): what a call returns, or None.
+// call(kind, function, arrays, out, options): what a call returns, or None.
 PyObject* call(PyObject*, PyObject* const* given, Py_ssize_t many) {
   if (many != 5) {
-    PyErr_SetString(PyExc_TypeError, "call takes a kind, what is ready, arrays, out and options");
+    PyErr_SetString(PyExc_TypeError, "call takes a kind, a function, arrays, out and options");
     return nullptr;
   }
   auto* kind = static_cast<Kind*>(PyCapsule_GetPointer(given[0], kKind));
   if (!kind) return nullptr;
-  PyObject *known = given[1], *arrays = given[2], *out = given[3], *options = given[4];
-  const Py_ssize_t inputs = PyTuple_Size(arrays);
+  PyObject *function = given[1], *arrays = given[2], *out = given[3], *options = given[4];
+  Py_ssize_t inputs = PyTuple_Size(arrays);
+  while (inputs > 1 && PyTuple_GetItem(arrays, inputs - 1) == Py_None) --inputs;  // left out
   const bool several = out != Py_None && PyTuple_Check(out);
   const Py_ssize_t outs = out == Py_None ? 0 : several ? PyTuple_Size(out) : 1, all = inputs + outs;
   if (inputs < 1 || all > kMostArrays / 2) return none();
 
-  bool gradients = false;
+  PyObject* objects[kMostArrays];
+  for (Py_ssize_t i = 0; i < all; ++i)
+    objects[i] = i < inputs ? PyTuple_GetItem(arrays, i) : several ? PyTuple_GetItem(out, i - inputs) : out;
   if (kind->exchange) {
-    const Owned enabled(PyObject_CallNoArgs(kind->grad_enabled.get()));
-    if (!enabled) return none();
-    gradients = enabled.get() != Py_False;
+    bool needed = false;
+    if (!tensors(*kind, objects, all, needed)) return none();
+    if (needed)
+      return kind->recorded.get() == Py_None ? none()
+                                             : PyObject_CallFunctionObjArgs(kind->recorded.get(), function,
+                                                                            arrays, out, options, nullptr);
   }
   uint64_t addresses[kMostArrays];
   uint64_t low = kMostAligned;
   Owned key(PyTuple_New(4 * all + 1));
   for (Py_ssize_t i = 0; key && i < all; ++i) {
-    PyObject* array = i < inputs ? PyTuple_GetItem(arrays, i)
-                      : several  ? PyTuple_GetItem(out, i - inputs)
-                                 : out;
-    if (!read(*kind, array, key.get(), 4 * i, gradients, addresses[i])) return none();
+    if (!read(*kind, objects[i], key.get(), 4 * i, addresses[i])) return none();
     low |= addresses[i];
   }
   if (!key) return none();
   PyTuple_SetItem(key.get(), 4 * all, PyLong_FromUnsignedLongLong(low & (~low + 1)));
   key = with_options(std::move(key), options);
   if (!key) return none();
-  const Owned prepared = shared(PyDict_GetItemWithError(known, key.get()));
+  const Owned known = attribute(function, names.ready);
+  const Owned prepared = shared(known ? PyDict_GetItemWithError(known.get(), key.get()) : nullptr);
   if (!prepared) return none();
   const Owned hot = attribute(prepared.get(), names.hot);
   if (!hot || hot.get() == Py_None) return none();
@@ -481,14 +495,16 @@ PyObject* capsule_of(std::unique_ptr<T> made, const char* name) {
   return capsule;
 }
 
-// kind(exchange, types, grad_enabled, stream)
+// kind(exchange, types, grad_enabled, stream, recorded)
 PyObject* make_kind(PyObject*, PyObject* arguments) {
-  PyObject *exchange, *types, *grad_enabled, *stream;
-  if (!PyArg_ParseTuple(arguments, "OO!OO", &exchange, &PyTuple_Type, &types, &grad_enabled, &stream))
+  PyObject *exchange, *types, *grad_enabled, *stream, *recorded;
+  if (!PyArg_ParseTuple(arguments, "OO!OOO", &exchange, &PyTuple_Type, &types, &grad_enabled, &stream,
+                        &recorded))
     return nullptr;
   auto made = std::make_unique<Kind>();
   made->types = shared(types);
   made->grad_enabled = shared(grad_enabled);
+  made->recorded = shared(recorded);
   if (exchange != Py_None) {
     auto* table = static_cast<DlExchange*>(PyCapsule_GetPointer(exchange, "dlpack_exchange_api"));
     if (!table) return nullptr;
@@ -627,7 +643,8 @@ PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__launch() {
   const auto named = PyUnicode_InternFromString;
-  names = {named("data"),      named("ptr"),           named("shape"), named("strides"), named("dtype"),
-           named("device_id"), named("requires_grad"), named("hot"),   named("_fill"),   named("_zeroed")};
+  names = {named("data"),  named("ptr"),       named("shape"),         named("strides"),
+           named("dtype"), named("device_id"), named("requires_grad"), named("ready"),
+           named("hot"),   named("_fill"),     named("_zeroed")};
   return PyModule_Create(&module);
 }

@@ -23,19 +23,23 @@ Recipe = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def kind(
-    exchange: Any = None, types: tuple[type, ...] = (), grad_enabled: Any = None, stream: Any = None
+    exchange: Any = None,
+    types: tuple[type, ...] = (),
+    grad_enabled: Any = None,
+    stream: Any = None,
+    recorded: Any = None,
 ) -> partial[Any] | None:
     """What calls operations with arrays of a kind: None where there is no extension.
 
-    Tensors are read through `exchange`, the capsule of DLPack's exchange in C, and have to be of these `types`; they
-    are left to Python where `grad_enabled` is true and one needs a gradient. Arrays of CuPy are read by their
-    attributes; `stream` returns the current stream of the current device, or is Cython's capsule of a function that
-    does for a device. The result is called with what is ready by key, arrays, `out` and options, and returns None for a
-    call that it does not make.
+    Tensors are read through `exchange`, the capsule of DLPack's exchange in C, and have to be of these `types`. Where
+    `grad_enabled` returns true and one needs a gradient, `recorded` is called with the same arguments. Arrays of CuPy
+    are read by their attributes; `stream` returns the current stream of the current device, or is Cython's capsule of a
+    function that does for a device. The result is called with a function, arrays, `out` and options, and returns None
+    for a call that it does not make.
     """
     if _launch is None:
         return None
-    return partial(_launch.call, _launch.kind(exchange, types, grad_enabled, stream))
+    return partial(_launch.call, _launch.kind(exchange, types, grad_enabled, stream, recorded))
 
 
 def ready_class(

@@ -51,7 +51,7 @@ class TorchArrays:
     name = "torch"
     graph_owns_memory = True
 
-    def __init__(self) -> None:
+    def __init__(self, recorded: Callable[..., Any] | None = None) -> None:
         t = torch()
         self._torch = t
         self._grad_enabled, self._compiling = t.is_grad_enabled, t.compiler.is_compiling
@@ -60,21 +60,22 @@ class TorchArrays:
 
         guards = getattr(getattr(t._C, "_dynamo", None), "guards", None)
         self._empty = getattr(guards, "_empty_strided_cuda", None)  # what compiled code calls: 2 us less
-        self.hot = self._called() if hasattr(t.Tensor, EXCHANGE) else None
+        self.hot = self._called(recorded) if hasattr(t.Tensor, EXCHANGE) else None
         self.call = None if self.hot is None else self._call
 
-    def _called(self) -> partial[Any] | None:
+    def _called(self, recorded: Callable[..., Any] | None) -> partial[Any] | None:
         """What calls operations, where this PyTorch has the exchange of tensors in C (2.10)."""
         t = self._torch
         try:
-            return launched.kind(getattr(t.Tensor, EXCHANGE), (t.Tensor, t.nn.Parameter), t.is_grad_enabled)
+            types = t.Tensor, t.nn.Parameter
+            return launched.kind(getattr(t.Tensor, EXCHANGE), types, t.is_grad_enabled, recorded=recorded)
         except (TypeError, ValueError):  # of another version of DLPack
             return None
 
-    def _call(self, known: Any, arrays: tuple[Any, ...], out: Any, options: dict[str, Any]) -> Any:
+    def _call(self, function: Any, arrays: tuple[Any, ...], out: Any, options: dict[str, Any]) -> Any:
         if self._compiling() or self.hot is None:
             return None
-        return self.hot(known, arrays, out, options)
+        return self.hot(function, arrays, out, options)
 
     def _stream_of(self, device: int) -> int:
         return int(self._torch.cuda.current_stream(device).cuda_stream)

@@ -10,10 +10,10 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from ..catalogue import registry
-from ..model.calls import ArraySpec, Function
+from ..model.calls import ArraySpec, Function, Gradient, Gradients
 from ..model.errors import WrongUsage
 from .arrays import bits
 from .results import results_of
@@ -41,7 +41,8 @@ def _library() -> Any:
 
 
 class Operator:
-    """A function as an operator: `call` takes tensors and options. `collect` puts several results together."""
+    """A function as an operator: `call` takes tensors and options, and `apply` those of a GPU, at once.
+    `collect` puts several results together."""
 
     def __init__(self, function: Function) -> None:
         self.function, self.name = function, function.operation.name
@@ -55,12 +56,14 @@ class Operator:
         t.register_fake(name, self._fake, lib=library)
         t.register_autograd(name, self._backward, setup_context=self._save, lib=library)
         self.call = getattr(getattr(torch().ops, NAMESPACE), self.name)
+        self._gradients: Gradients | None = None
+        self.apply = self._recorder()
 
     def become(self, function: Function) -> None:
         """Solve calls like another function of this name. Raises SchemaError where it has other parameters."""
         if schema(function, _results(function)[0]) != schema(self.function, _results(self.function)[0]):
             raise SchemaError(f"{self.name} is an operator with other arrays or options already: rename the operation")
-        self.function = function
+        self.function, self._gradients = function, None
 
     def _solve(self, *arrays: Any, **options: Any) -> Any:
         if self._grad_enabled():
@@ -94,36 +97,129 @@ class Operator:
         )
         return found[0] if self.collect is None else found
 
+    @property
+    def gradients(self) -> Gradients:
+        """How those of the arrays are computed."""
+        if self._gradients is None:
+            gradient = self.function.gradient
+            by_operation = gradient is None or isinstance(gradient, Gradient)
+            self._gradients = ByOperation(self.function) if by_operation else cast(Gradients, gradient)
+        return self._gradients
+
     def _save(self, ctx: Any, inputs: Sequence[Any], keyword_only_inputs: Mapping[str, Any], output: Any) -> None:
-        """What the gradient needs of a call."""
-        gradient = self.function.gradient
-        if gradient is None:
-            return
-        results = output if isinstance(output, tuple | list) else (output,)
-        known = dict(zip(self.function.arrays, inputs, strict=True))
-        known |= {gradient.result(place): result for place, result in enumerate(results)}
-        ctx.mark_non_differentiable(*results[1:])
-        ctx.saved = [name for name in gradient.takes if name in known]
-        ctx.save_for_backward(*(known[name] for name in ctx.saved))
-        ctx.dtypes = [None if array is None else array.dtype for array in inputs]
-        ctx.options = dict(keyword_only_inputs)
+        self._keep(ctx, inputs, output if self.collect else (output,), dict(keyword_only_inputs))
 
     def _backward(self, ctx: Any, *gradients: Any) -> Any:
-        """The gradients of the arrays. Raises NotImplementedError where there is no operation for them."""
-        gradient = self.function.gradient
+        return tuple(self._solved(ctx, gradients[0], lambda name: operator(_called(name))))
+
+    def _keep(self, ctx: Any, arrays: Sequence[Any], results: Sequence[Any], options: dict[str, Any]) -> None:
+        """Keep what the gradients need. Of autograd's inputs the arrays are the first."""
+        if self.collect:
+            ctx.set_materialize_grads(False)
+            ctx.mark_non_differentiable(*results[1:])
+        saved, kept = self.gradients.saved(arrays, results, ctx.needs_input_grad, options)
+        ctx.save_for_backward(*saved)
+        ctx.kept = kept, options
+
+    def _solved(self, ctx: Any, gradient: Any, called: Callable[[str], Any]) -> Sequence[Any]:
+        """The gradients of the arrays; autograd gives them the dtypes of these."""
         if gradient is None:
+            return (None,) * len(self.function.arrays)
+        kept, options = ctx.kept
+        return self.gradients.solve(called, ctx.saved_tensors, kept, gradient, ctx.needs_input_grad, options)
+
+    def _recorder(self) -> Callable[..., Any]:
+        """What makes a call with tensors of a GPU, options last, and has autograd record it."""
+
+        def forward(ctx: Any, *given: Any) -> Any:
+            *arrays, options = given
+            found = self.function(*arrays, **options)  # which records nothing in here
+            self._keep(ctx, arrays, found if self.collect else (found,), options)
+            return found
+
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return *self._solved(ctx, gradients[0], _called), None
+
+        base, steps = torch().autograd.Function, {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        made: Any = type(self.name, (base,), steps)
+        apply = getattr(super(base, made), "apply")  # noqa: B009  # `recorded` has looked for transforms
+        collect = self.collect
+        return apply if collect is None else lambda *given: collect(apply(*given))
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return self.function.options
+
+    def __call__(self, *arrays: Any, **options: Any) -> Any:
+        return self.call(*arrays, **options)
+
+
+class ByOperation:
+    """The gradients that another operation computes, as a function declares it."""
+
+    def __init__(self, function: Function) -> None:
+        self.name, self.declared = function.operation.name, cast(Gradient | None, function.gradient)
+        if self.declared is None:
+            return
+        arrays, takes, gives = function.arrays, self.declared.takes, self.declared.gives
+        results = [Gradient.result(place) for place in range(len(takes))]
+        kept = [name for name in takes if name != Gradient.OF_RESULT]
+        self.kept = [arrays.index(name) if name in arrays else ~results.index(name) for name in kept]
+        self.place = takes.index(Gradient.OF_RESULT)
+        self.gives = [gives.index(name) if name in gives else None for name in arrays]
+
+    def saved(
+        self, arrays: Sequence[Any], results: Sequence[Any], wanted: Sequence[bool], options: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], Any]:
+        if self.declared is None:
+            return (), None
+        return [results[~place] if place < 0 else arrays[place] for place in self.kept], None
+
+    def solve(
+        self,
+        called: Callable[[str], Any],
+        saved: Sequence[Any],
+        kept: Any,
+        gradient: Any,
+        wanted: Sequence[bool],
+        options: Mapping[str, Any],
+    ) -> Sequence[Any]:
+        """Raises NotImplementedError where there is no operation for them."""
+        if self.declared is None:
             raise NotImplementedError(f"{self.name} has no gradient here: call it under torch.no_grad()")
-        backward = operator(registry.operations()[gradient.operation].called)
-        known = dict(zip(ctx.saved, ctx.saved_tensors, strict=True))
-        dtype = next(iter(known.values())).dtype
-        known[gradient.OF_RESULT] = gradients[0].to(dtype)
-        options = {k: v for k, v in ctx.options.items() if k in backward.function.options and k != "out_dtype"}
-        found = backward.call(*(known[name].contiguous() for name in gradient.takes), **options)
-        by_name = dict(zip(gradient.gives, found if isinstance(found, tuple | list) else (found,), strict=True))
-        return tuple(
-            by_name[name].to(dtype) if name in by_name else None
-            for name, dtype in zip(self.function.arrays, ctx.dtypes, strict=True)
-        )
+        function, dtype = called(self.declared.operation), saved[0].dtype
+        given = [array.contiguous() for array in saved]
+        given.insert(self.place, (gradient if gradient.dtype == dtype else gradient.to(dtype)).contiguous())
+        passed = {k: v for k, v in options.items() if k in function.options and k != "out_dtype"}
+        found = function(*given, **passed)
+        several = found if isinstance(found, tuple | list) else (found,)
+        return [None if place is None else several[place] for place in self.gives]
+
+
+@cache
+def _called(name: str) -> Function:
+    """The function of an operation that computes gradients."""
+    return cast(Function, registry.operations()[name].called)
+
+
+def recorded(function: Function, arrays: tuple[Any, ...], out: Any, options: dict[str, Any]) -> Any:
+    """Make a call with tensors that need a gradient at once. Returns None where that is left to the operator: on
+    another device, in a transform of functions, and where a mode sees operators.
+
+    The dispatcher of PyTorch takes some 50 us of the host for an operator with an autograd of its own.
+    """
+    c = torch()._C
+    if out is not None or not on_gpu(arrays[0]) or c._len_torch_dispatch_stack():
+        return None
+    if c._are_functorch_transforms_active():
+        return None
+    while arrays[-1] is None:
+        arrays = arrays[:-1]
+    return operator(function).apply(*arrays, options)
+
+
+def on_gpu(array: Any) -> bool:
+    return bool(array.is_cuda)
 
 
 def deferred(function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Any:

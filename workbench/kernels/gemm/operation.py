@@ -26,6 +26,7 @@ from ..shared import (
     rows_contiguous,
 )
 from .fastest import fastest
+from .gradients import ProductGradients
 from .problem import Activation, Added, GemmProblem, alone, plain, problems, suite
 from .work import work
 
@@ -205,6 +206,9 @@ def gemm(
         return Call(GemmProblem(**fields), inputs)
     except ProblemError as error:
         raise ValueError(f"gemm: {error}") from None
+
+
+gemm.gradient = ProductGradients()
 
 
 def _batch(a: ArraySpec, b: ArraySpec, c: ArraySpec | None) -> int:
