@@ -100,7 +100,7 @@ def verify(
     drawing = _drawing(stage, device, examples if problems is None else len(problems), seed)
     search = _Search(stage, device, call, on_problem)
     try:
-        with environment.few_threads():
+        with environment.one_thread():
             coming = before(_trials(drawing, stage.misfit(stage.home.architecture), problem, problems))
             search.run(drawing, coming, again, many_times=problems is None)
         result = search.verification(seed, drawing.unsupported)

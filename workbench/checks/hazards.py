@@ -24,7 +24,7 @@ SECONDS = 20.0
 """How long the emulator may take for the problem."""
 
 
-AFTER_TIMEOUT = 2.0, 10_000_000
+AFTER_TIMEOUT = 5.0, 10_000_000
 """Seconds, and warp instructions of a block, after a hang: that is to be reported soon after its deadline."""
 
 
@@ -58,15 +58,20 @@ BY_LUCK = "the GPU's answers are right, by luck or because it does not need what
 
 
 @functools.cache
-def _beside() -> tuple[IsolatedDevice, ThreadPoolExecutor]:
-    """The emulator in a process of its own, kept for all searches, and the thread that asks it: the process ends with
-    the thread that has started it."""
+def _beside() -> tuple[Future[IsolatedDevice], ThreadPoolExecutor]:
+    """The emulator in a process of its own, kept for all searches, and the thread that starts and asks it: the process
+    ends with that thread."""
     from ..devices.emulated import EmulatedDevice
 
     thread = ThreadPoolExecutor(max_workers=1)
-    device = thread.submit(IsolatedDevice, EmulatedDevice, SECONDS).result()
-    atexit.register(device.close)
-    return device, thread
+    starting = thread.submit(IsolatedDevice, EmulatedDevice, SECONDS)
+    atexit.register(_close, starting)
+    return starting, thread
+
+
+def _close(starting: Future[IsolatedDevice]) -> None:
+    with contextlib.suppress(DeviceUnavailable):
+        starting.result().close()
 
 
 class HazardSearch:
@@ -83,8 +88,8 @@ class HazardSearch:
             self._emulator = open_device("emulator")
             problems = harness.drawn(stage, self._emulator, examples=DRAWN, seed=seed)
             problems.sort(key=lambda p: (p in stage.edge_cases, p.cost.flops, p.cost.bytes), reverse=True)
-            device, thread = _beside()
-            self._hazard = thread.submit(self._first, device, problems[:EXAMPLES])
+            starting, thread = _beside()
+            self._hazard = thread.submit(self._first, starting, problems[:EXAMPLES])
 
     def __enter__(self) -> HazardSearch:
         return self
@@ -93,7 +98,11 @@ class HazardSearch:
         """Begin nothing more. A problem that is being solved ends by itself, at the latest after `SECONDS`."""
         self._given_up.set()
 
-    def _first(self, device: IsolatedDevice, problems: Sequence[Problem]) -> Failure | None:
+    def _first(self, starting: Future[IsolatedDevice], problems: Sequence[Problem]) -> Failure | None:
+        try:
+            device = starting.result()
+        except DeviceUnavailable:
+            return None
         for problem in problems:
             if self._given_up.is_set():
                 break

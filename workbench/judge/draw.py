@@ -61,7 +61,7 @@ TOLD = 4
 SMALLER = 4
 """Problems that are tried in the place of one that failed with inputs that chance leaves out."""
 
-MOST_MOVED = 2**27
+MOST_MOVED = 2**25
 """Bytes of a problem with a large extent: those of a vector of billions would take longer than all others together."""
 
 LARGE_STRIDE, MOST_STORED = (32, 4096), 2**22

@@ -168,16 +168,11 @@ def core_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-FEW_THREADS = 4
-"""Threads of BLAS that are enough for random problems: more of them mostly wait for each other, and with them all else
-that has work to do meanwhile, the process that has the GPU among them."""
-
-
 @contextlib.contextmanager
-def few_threads() -> Iterator[None]:
-    """Let NumPy's BLAS use `FEW_THREADS` at most."""
-    blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
-    with blas.limit(limits=min([FEW_THREADS, *(library.num_threads for library in blas.lib_controllers)])):
+def one_thread() -> Iterator[None]:
+    """Let NumPy's BLAS use one thread. Products of random problems are small, and several problems are solved at once:
+    more threads wait for each other, which takes two to six times the processor time."""
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
         yield
 
 

@@ -94,7 +94,7 @@ VECTOR_ADD = Operation(
     ),
     defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
     emulator_size=Size(extent=20_000, work=20_000),
-    cuda_size=Size(extent=5_000_000, work=5_000_000),
+    cuda_size=Size(extent=1_000_000, work=1_000_000),
     metric="GB/s",
     fastest=("vectorized",),
 )
