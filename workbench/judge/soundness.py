@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model.arrays import Array, Arrays, Distribution
+from ..model.arrays import Array, Arrays, Distribution, Single
 from ..model.dtypes import FP64
 from ..model.launch import ceil_div
 from ..model.origin import BadOperation, declared
@@ -171,17 +171,9 @@ def _evaluated(problem: Problem, inputs: Arrays) -> Iterator[tuple[str, Arrays]]
     yield "by the reference in fp32", {name: np.asarray(values) for name, values in answer.items()}
 
 
-class _Single(np.ndarray[Any, Any]):
-    """Numbers in fp32 that stay there when the reference asks for float64."""
-
-    def astype(self, dtype: Any, *arguments: Any, **named: Any) -> Any:
-        wanted = np.float32 if np.dtype(dtype) == np.float64 else dtype
-        return super().astype(wanted, *arguments, **named)
-
-
 def _single(values: Values) -> Values:
     whole_or_wide = values.dtype.kind in "iub" or values.dtype == np.float64
-    return values if whole_or_wide else values.astype(np.float32).view(_Single)
+    return values if whole_or_wide else values.astype(np.float32).view(Single)
 
 
 EXTENT, MOST_FLOPS = 16, 2**25

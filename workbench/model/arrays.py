@@ -17,6 +17,14 @@ from .dtypes import DType, same_bits
 Values = np.ndarray[Any, Any]
 
 
+class Single(np.ndarray[Any, Any]):
+    """Numbers in fp32 that stay there when the reference asks for float64."""
+
+    def astype(self, dtype: Any, *arguments: Any, **named: Any) -> Any:
+        wanted = np.float32 if np.dtype(dtype) == np.float64 else dtype
+        return super().astype(wanted, *arguments, **named)
+
+
 class Distribution(StrEnum):
     """What is made of the numbers that a problem draws.
 
