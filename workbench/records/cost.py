@@ -19,7 +19,8 @@ from ..model.stage import Stage
 from . import tuned
 
 SHIPPED = Path(__file__).parent / "cost.json"
-"""Device -> operation -> stage and kind of work -> constants; made by `benchmarks/cost_model.py` of committed times."""
+"""Device -> operation -> stage and kind of work -> constants in the order of `Constants`; made by
+`benchmarks/cost_model.py` of committed times."""
 
 USUAL = "NVIDIA H200"
 """The card whose constants stand for those of a card of which nothing is known."""
@@ -84,10 +85,12 @@ def work_of(operation: Operation[Any], stage: Stage[Any], problem: Problem) -> W
 
 
 @cache
-def shipped() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+def shipped() -> dict[str, dict[str, dict[str, Constants]]]:
     """The constants that ship, as `SHIPPED` describes them."""
-    found: dict[str, dict[str, dict[str, dict[str, Any]]]] = json.loads(SHIPPED.read_text())
-    return found
+    return {
+        device: {name: {key: Constants(*each) for key, each in of.items()} for name, of in operations.items()}
+        for device, operations in json.loads(SHIPPED.read_text()).items()
+    }
 
 
 def _tuned(device: str, operation: str) -> tuple[Sample, ...]:
@@ -164,8 +167,7 @@ def predictor(device: str, operation: Operation[Any]) -> Predictor:
     that have been tuned on enough problems, by what fits the times found."""
     key = device, operation.name
     if key not in _predictors:
-        table = shipped().get(measured_on(device), {})
-        found = {name: Constants(**values) for name, values in table.get(operation.name, {}).items()}
+        found = shipped().get(measured_on(device), {}).get(operation.name, {})
         _predictors[key] = Predictor(found | fitted(operation, _tuned(*key)))
     return _predictors[key]
 
@@ -180,6 +182,6 @@ def as_json(found: Mapping[str, Mapping[str, Mapping[str, Constants]]]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _rounded(found: Constants) -> dict[str, Any]:
+def _rounded(found: Constants) -> list[float]:
     """Constants to four digits."""
-    return {name: float(f"{value:.4g}") if name != "samples" else value for name, value in asdict(found).items()}
+    return [float(f"{value:.4g}") if name != "samples" else value for name, value in asdict(found).items()]
