@@ -1,12 +1,13 @@
 """Programs of others under `workbench capture`, without a GPU: `reports/captured-programs.md`.
 
-    python benchmarks/captured_programs.py measure OUTPUT.json --samples FOLDER --hecbench FOLDER [--names NAME ...]
+    python benchmarks/captured_programs.py measure OUTPUT.json [--samples FOLDER] [--hecbench FOLDER] [--llmc FOLDER]
     python benchmarks/captured_programs.py write [OUTPUT.json]     # the page, of that file and nothing else
 
-The folders are checkouts of NVIDIA/cuda-samples and zjin-lcf/HeCBench; nothing is fetched. Samples are the first thirty
-in alphabetical order of folders 0, 2, 3 and 6 whose CMakeLists.txt links no library, built with nvcc's default flags.
-Programs of HeCBench are built by their own Makefiles and get small arguments. Each program judges itself: by its exit
-code, and by the words PASS and FAIL where it prints them. Rows of programs that were measured before stay.
+The folders are checkouts of NVIDIA/cuda-samples, zjin-lcf/HeCBench and karpathy/llm.c; nothing is fetched. Samples are
+the first thirty in alphabetical order of folders 0, 2, 3 and 6 whose CMakeLists.txt links no library, built with nvcc's
+default flags. Programs of HeCBench are built by their own Makefiles and get small arguments, those of llm.c smaller
+sizes. Each program judges itself: by its exit code, and by the words PASS and FAIL where it prints them. Rows that were
+measured before stay. The header of llm.c needs cuBLAS; `NVCC_APPEND_FLAGS` says where that is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tabulate import tabulate
 from workbench.records import environment
 
 RECORD = recorded.REPORTS / "captured-programs.json"
-SAMPLES, HECBENCH = "NVIDIA/cuda-samples", "zjin-lcf/HeCBench"
+SAMPLES, HECBENCH, LLM_C = "NVIDIA/cuda-samples", "zjin-lcf/HeCBench", "karpathy/llm.c"
 FIRST, WAIVED = 30, 2
 ARGUMENTS = {
     "accuracy": "64 100 10 1",
@@ -48,6 +49,24 @@ ARGUMENTS = {
     "softmax": "64 128 0 1",
 }
 """Programs of HeCBench, and arguments that make them small."""
+SILENT = ("bsearch",)
+"""Of these, those that say nothing where they are right."""
+KERNELS = {
+    "classifier_fused": (1, 2, 3),
+    "crossentropy_forward": (1,),
+    "crossentropy_softmax_backward": (1,),
+    "encoder_backward": (1, 2),
+    "layernorm_forward": (1, 2, 3, 4, 5, 6),
+    "permute": (0,),
+    "softmax_forward": (1, 2, 3, 4, 5, 6, 7, 8),
+}
+"""Programs of llm.c's `dev/cuda` that do not begin with cuBLAS, and their kernels."""
+SMALL = {
+    r"\bB = 8;": "B = 2;",
+    r"\bT = 1024;": "T = 32;",
+    r"\bV = 50257;": "V = 1003;",
+    r"repeat_times = \d+;": "repeat_times = 1;",
+}
 OPTIONS = {"mergeSort": ["--sample", "1"], "simpleStreams": ["--sample", "1"]}
 """Samples that are large and take no arguments: other launches are executed without checks."""
 
@@ -79,10 +98,22 @@ def build(one: Program, folder: Path, target: Path) -> Path:
     """The program, and where it runs. Raises `CalledProcessError` where a compiler refuses it."""
     if one.suite == SAMPLES:
         place = folder / "Samples" / one.name
-        sources = sorted([*place.glob("*.cu"), *place.glob("*.cpp")])
-        command = ["nvcc", f"-I{folder / 'Common'}", *map(str, sources), "-o", str(target)]
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        listed = re.search(r"add_executable\(\S+\s+([^)]*)\)", (place / "CMakeLists.txt").read_text())
+        sources = [path for path in listed[1].split() if path.endswith((".cu", ".cpp"))] if listed else []
+        command = ["nvcc", f"-I{folder / 'Common'}", *sources, "-o", str(target)]
+        subprocess.run(command, check=True, capture_output=True, text=True, cwd=place)
         return place
+    if one.suite == LLM_C:
+        place = folder / "dev" / "cuda"
+        text = (place / f"{one.name}.cu").read_text()
+        for pattern, instead in SMALL.items():
+            text = re.sub(pattern, instead, text)
+        source = target.with_suffix(".cu")
+        source.write_text(text)
+        command = ["nvcc", "-O3", "--use_fast_math", "-lineinfo", "-arch=sm_90", f"-I{place}", str(source)]
+        command += ["-lcublas", "-lcublasLt", "-o", str(target)]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        return target.parent
     place = folder / "src" / f"{one.name}-cuda"
     command = ["make", "-B", f"program={target}", "ARCH=sm_90", "VERIFY=yes"]
     subprocess.run(command, check=True, capture_output=True, text=True, cwd=place)
@@ -117,10 +148,10 @@ def judge(one: Program, result: dict[str, Any], said: str) -> None:
     found = [*result["findings"], *result["host"]]
     one.failures = [each["text"].splitlines()[0] for each in found if each["severity"] == "error"]
     one.refused = list(result["refused"])
-    passed, failed = (len(re.findall(rf"\b{word}", said)) for word in ("PASS", "FAIL"))
+    passed, failed = (len(re.findall(rf"\b(?:{words})", said)) for words in ("PASS", "FAIL|incorrect"))
     if result["exit_code"] == WAIVED and "aiv" in said:
         one.ended = "waives itself"
-    elif result["exit_code"] or failed or (one.suite == HECBENCH and not passed):
+    elif result["exit_code"] or failed or (one.suite == HECBENCH and not passed and one.name not in SILENT):
         one.ended = f"fails, exit code {result['exit_code']}"
     else:
         one.ended = "passes"
@@ -139,6 +170,8 @@ def measure(given: argparse.Namespace) -> None:
     record = recorded.read(given.file) if given.file.exists() else {"programs": []}
     record["environment"] = asdict(made)
     wanted = [(one, given.samples) for one in samples(given.samples)] if given.samples else []
+    if given.llmc:
+        wanted += [(Program(LLM_C, name, [str(k)]), given.llmc) for name, kernels in KERNELS.items() for k in kernels]
     if given.hecbench:
         wanted += [(Program(HECBENCH, name, how.split()), given.hecbench) for name, how in ARGUMENTS.items()]
     for one, folder in wanted:
@@ -148,7 +181,8 @@ def measure(given: argparse.Namespace) -> None:
             try_out(one, folder.resolve(), given.seconds)
         except subprocess.CalledProcessError as error:
             one.ended = f"does not compile: {(error.stderr.splitlines() or [''])[0]}"
-        kept = [row for row in record["programs"] if (row["suite"], row["name"]) != (one.suite, one.name)]
+        key = (one.suite, one.name, one.arguments)
+        kept = [row for row in record["programs"] if (row["suite"], row["name"], row["arguments"]) != key]
         record["programs"] = [*kept, asdict(one)]
         recorded.save(record, given.file)
         print(one.name, one.ended, one.cpu_seconds, "s", one.failures, one.refused, flush=True)
@@ -183,6 +217,8 @@ HEADINGS = {
     SAMPLES: f"They are the first {FIRST} of folders 0, 2, 3 and 6 in alphabetical order that link no library and no "
     "OpenGL, built by `nvcc` without flags. With `--sample 1` the first launch of each kernel is checked.",
     HECBENCH: "They are built by their own Makefiles for sm_90, and get small arguments.",
+    LLM_C: "They are the programs of `dev/cuda` that do not begin with cuBLAS, built for sm_90 with smaller sizes: "
+    "B = 2, T = 32, V = 1003. Each compares its kernel with its own loops on the host.",
 }
 
 if __name__ == "__main__":
@@ -192,6 +228,7 @@ if __name__ == "__main__":
         measure,
         page,
         samples={"type": Path, "help": "a checkout of NVIDIA/cuda-samples"},
+        llmc={"type": Path, "help": "a checkout of karpathy/llm.c"},
         hecbench={"type": Path, "help": "a checkout of zjin-lcf/HeCBench"},
         names={"nargs": "*", "default": [], "help": "programs; all unless given"},
         seconds={"type": float, "default": 300.0, "help": "CPU time that a program may take"},
