@@ -13,10 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -284,7 +284,7 @@ def _differs(case: Case) -> str:
 
 @dataclass
 class Tried:
-    """A function: what is wrong, the first failure, launches, and seconds with what is compiled on the way."""
+    """A function: what is wrong, the first failure, launches, and CPU time with what is compiled on the way."""
 
     name: str
     wrong: str
@@ -308,7 +308,7 @@ def _cases(target: str) -> dict[str, Case]:
 
 
 def _try_out(name: str, case: Case, target: str) -> Tried:
-    begun = time.perf_counter()
+    begun = _cpu()
     with workbench.triton.emulate(target, configurations="first", raise_on_hazard=False) as run:
         try:
             wrong = _differs(case)
@@ -316,17 +316,23 @@ def _try_out(name: str, case: Case, target: str) -> Tried:
             wrong = f"{type(error).__name__}: {error}".split("\n")[0][:160]
     failures = [finding for launched in run.launches for finding in launched.failures]
     said = f"{failures[0].kind} at {failures[0].location}" if failures else ""
-    return Tried(name, wrong, said, len(run.launches), round(time.perf_counter() - begun, 1))
+    return Tried(name, wrong, said, len(run.launches), round(_cpu() - begun, 1))
+
+
+def _cpu() -> float:
+    """Seconds of CPU time of this process and of compilers: other work on the machine changes nothing of them."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def _forward(target: str) -> None:
     """Prints seconds and launches of one function's forward pass, with every configuration of its autotuners."""
     warnings.simplefilter("ignore")
     function, _, given = _cases(target)[FORWARD]
-    begun = time.perf_counter()
+    begun = _cpu()
     with workbench.triton.emulate(target, configurations="all") as run:
         function(**given)
-    print(json.dumps([round(time.perf_counter() - begun, 1), len(run.launches)]))
+    print(json.dumps([round(_cpu() - begun, 1), len(run.launches)]))
 
 
 def measure(given: argparse.Namespace) -> None:
@@ -368,8 +374,8 @@ there is one, on CPU tensors for {record["target"]}. Written by `benchmarks/trit
 [the JSON beside it](triton-functions.json), commit `{made["commit"][:12]}`, {made["date"][:10]}, {made["host"]},
 {versions}. No GPU took part. Of autotuners the first configuration is launched.
 
-With every configuration, `{FORWARD}` forward makes {launches} launches: {first} s in a first run, which compiles, and
-{second} s in a second process.
+Seconds are of CPU time, with what is compiled. With every configuration, `{FORWARD}` forward makes {launches} launches:
+{first} s in a first run, and {second} s in a second process, which finds all compiled.
 
 {tabulate(rows, ("function", "result", "findings", "launches", "s"), tablefmt="github")}
 """
