@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tabulate import tabulate
-
 from ..catalogue import registry
 from ..model.calls import Function
 from ..model.machine import machine
@@ -53,6 +51,8 @@ class Explanation:
     candidates: tuple[Candidate, ...]
 
     def __str__(self) -> str:
+        from tabulate import tabulate
+
         parameters = ", ".join(f"{name}={value}" for name, value in self.stage.parameters.items())
         measured = cost.measured_on(self.device)
         there = "" if measured == self.device else f" by the constants of {measured}"

@@ -14,7 +14,6 @@ from ..model.operation import Operation
 from ..model.origin import BUILT_IN
 from ..model.results import Run
 from ..model.stage import Stage
-from ..run import verifier
 from .dispatch import Operators
 from .inferred import function_of
 
@@ -62,6 +61,8 @@ def usable(name: str, stage: str | None, unverified: bool) -> tuple[Operation[An
 def _verified(spec: str, stages: Sequence[Stage[Any]]) -> list[Stage[Any]]:
     """The stages that have passed as they are now: those without times as they stand in the ladder, then the others,
     the fastest last. Raises Unverified."""
+    from ..run import verifier  # with all that verification needs: calls of other operations load none of it
+
     found = [(stage, runs) for stage in stages if (runs := verifier.passes(stage))]
     if not found:
         names = ", ".join(stage.spec for stage in stages)

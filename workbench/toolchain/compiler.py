@@ -21,8 +21,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..emulator.host_code.stubs import header_of
-from ..emulator.source_lines import header_folder, standard_headers
 from ..model.origin import SOURCES
 from ..model.problem import Problem
 from ..model.stage import Stage
@@ -189,6 +187,8 @@ def nvrtc_version() -> str:
 @cache
 def cuda_headers() -> Path:
     """The folder with `cuda_bf16.h` and its siblings. Raises CompilerUnavailable."""
+    from ..emulator.source_lines import header_folder  # only where something is compiled: that loads the emulator
+
     found = header_folder("cudart")
     if not found or not (Path(found) / "cuda_bf16.h").exists():
         raise CompilerUnavailable(
@@ -200,6 +200,8 @@ def cuda_headers() -> Path:
 @cache
 def more_cuda_headers() -> tuple[Path, ...]:
     """The folders with `cuda/barrier`, `nv/target` and `crt/mma.h`, as far as they are installed elsewhere."""
+    from ..emulator.source_lines import header_folder
+
     wanted = (("cccl", "cuda/barrier"), ("nvcc", "crt/mma.h"))
     # a search beyond the installed packages starts a process
     found = [header_folder(library) for library, header in wanted if not (cuda_headers() / header).exists()]
@@ -470,6 +472,8 @@ def _sorted(defines: Mapping[str, str | int]) -> Defines:
 
 
 def _run_nvrtc(path: Path, defines: Defines, options: tuple[str, ...]) -> tuple[str, bytes, dict[str, KernelUsage]]:
+    from ..emulator.source_lines import standard_headers
+
     text = _read(path).decode(errors="replace")
     folders = (*header_folders(path), cuda_headers(), *more_cuda_headers())
     flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{folder}" for folder in folders)]
@@ -491,6 +495,8 @@ def _diagnostics(log: str, path: Path, defines: Defines) -> str:
 
 def _missing_headers(said: str) -> str:
     """What to include for names that a host's compiler knows, and NVRTC does not."""
+    from ..emulator.host_code.stubs import header_of
+
     headers = {name: header_of(name) for name in re.findall(r'identifier "(\w+)" is undefined', said)}
     return "".join(f"\n{name}: add #include <{header}>" for name, header in headers.items() if header)
 
