@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,17 +19,44 @@ from workbench.ops import export
 
 
 def library(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> FakeLibrary:
-    made = FakeLibrary(cuGetErrorString=text, **answers)
+    known = {"cuGetErrorString": text, "cuCtxGetCurrent": lambda place: store(place, 77)}
+    made = FakeLibrary(**{**known, **answers})
     monkeypatch.setattr(cuda, "_library", lambda: made)
     return made
 
 
 def test_the_context_that_is_current_at_first_is_entered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = library(monkeypatch, cuCtxGetCurrent=lambda place: store(place, 77))
+    fake = library(monkeypatch)
     made = cuda.CudaDriver({})
     assert made.enter() == 0
     ((context,),) = fake.called("cuCtxSetCurrent")
     assert context.value == 77
+
+
+def test_where_no_context_is_current_that_of_the_device_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    current: list[int | None] = [None]
+    fake = library(monkeypatch, cuCtxGetCurrent=lambda place: store(place, current[0]))
+    made = SimpleNamespace(free=lambda address: current.append(current.pop() or 78 + address))
+    monkeypatch.setattr(cuda, "_runtime", lambda: made)
+    cuda.CudaDriver({}).enter()
+    ((context,),) = fake.called("cuCtxSetCurrent")
+    assert context.value == 78
+
+
+def test_a_kernel_is_loaded_once_and_its_shared_memory_never_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"cuModuleGetFunction": lambda place, module, name: store(place, 1000 + len(name))}
+    fake = library(monkeypatch, **named)
+    compiled: Any = SimpleNamespace(key="k", cubin_path="/k.cubin")
+    made = cuda.CudaDriver({})
+    for shared in (0, 100_000, 60_000, 200_000):
+        assert made.function(compiled, "kernel", shared) == 1006
+    assert made.function(compiled, "other", 0) == 1005
+    ((_, path),) = fake.called("cuModuleLoad")
+    assert path == b"/k.cubin" and len(fake.called("cuModuleGetFunction")) == 2
+    assert fake.called("cuFuncSetAttribute") == [(1006, 8, 100_000), (1006, 8, 200_000)]
+    library(monkeypatch, cuModuleLoad=lambda place, path: 200)
+    with pytest.raises(Fault, match="kernel cannot be loaded: error number 200"):
+        cuda.CudaDriver({}).function(compiled, "kernel", 0)
 
 
 def test_errors_have_their_verdict_and_what_the_driver_says(monkeypatch: pytest.MonkeyPatch) -> None:

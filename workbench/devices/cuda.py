@@ -48,12 +48,17 @@ VERDICTS = {
 """What the errors of a running kernel are called; any other is a LAUNCH_ERROR."""
 
 
+def _runtime() -> Any:
+    """The CUDA runtime as CuPy has it, which takes 0.1 s to load as a whole, and this part of it some milliseconds."""
+    from cupy_backends.cuda.api import runtime
+
+    return runtime
+
+
 def require_gpu() -> None:
     """Raises DeviceUnavailable where there is no CUDA device that CuPy can use. Creates no CUDA context."""
     try:
-        import cupy
-
-        count = cupy.cuda.runtime.getDeviceCount()
+        count = _runtime().getDeviceCount()
     except ImportError:
         raise DeviceUnavailable(
             "CuPy is not installed; install it with: pip install 'kernel-workbench[cuda13]'"
@@ -80,13 +85,10 @@ class CudaDevice(OnMachine):
     def __init__(self, *, bare: bool = False) -> None:
         require_gpu()
         self.bare = bare
-        import cupy
-
-        self._cupy = cupy
         self._modules: dict[str, Any] = {}
         self._dynamic: dict[tuple[str, str], int] = {}
         self._lost: str | None = None
-        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        properties = _runtime().getDeviceProperties(_runtime().getDevice())
         self.properties: Mapping[str, Any] = properties
         self.machine = Machine(
             architecture=properties["major"] * 10 + properties["minor"],
@@ -95,6 +97,12 @@ class CudaDevice(OnMachine):
             registers=properties["regsPerMultiprocessor"],
         )
         self.limits = launch_checks.limits_of(properties["name"].decode(), self.architecture, properties)
+
+    @cached_property
+    def _cupy(self) -> Any:
+        import cupy
+
+        return cupy
 
     def info(self) -> DeviceInfo:
         from ..toolchain import nvml
@@ -144,6 +152,12 @@ class CudaDevice(OnMachine):
         except Exception as error:
             raise Fault(Verdict.LAUNCH_ERROR, f"{launch.kernel} cannot be loaded: {error}") from None
         return function
+
+    def loaded(self, compiled: Compiled, launch: Launch) -> int:
+        """The same as the driver has it, CUfunction, without CuPy. Raises Fault."""
+        if self._lost:
+            raise Fault(Verdict.LAUNCH_ERROR, f"the CUDA context was lost before: {self._lost}")
+        return self.driver.function(compiled, launch.kernel, launch.shared_bytes)
 
     def synchronize(self) -> None:
         """Wait for the device. Raises Fault for an error of any launch since the last call."""
@@ -203,7 +217,7 @@ class CudaDevice(OnMachine):
         launch_checks.check(compiled, launch, arrays, pointers, self.limits)
         function = self.function(compiled, launch)
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
-        grid = self._grid(function, launch)
+        grid = self._grid(function.kernel.ptr, launch)
         return lambda: function(grid, launch.block, args, shared_mem=launch.shared_bytes)
 
     def ready(
@@ -222,11 +236,10 @@ class CudaDevice(OnMachine):
         launches, pointers = [], {name: addresses[place] for name, place in index.items()}
         for launch in plan.launches:
             launch_checks.check(compiled, launch, arrays, pointers, self.limits)
-            function = self.function(compiled, launch)
+            function = self.loaded(compiled, launch)
             args = tuple(self._ready(a, arrays, index) for a in launch.args)
-            grid, pointer = self._grid(function, launch), function.kernel.ptr
-            shape = grid, launch.block, launch.shared_bytes
-            launches.append(ReadyLaunch(launch.kernel, pointer, *shape, args, launch.programmatic))
+            shape = self._grid(function, launch), launch.block, launch.shared_bytes
+            launches.append(ReadyLaunch(launch.kernel, function, *shape, args, launch.programmatic))
         return ReadyPlan(self.driver, launches, addresses)
 
     def _ready(
@@ -246,7 +259,7 @@ class CudaDevice(OnMachine):
         """The driver, in the context of this device."""
         return CudaDriver(VERDICTS)
 
-    def _grid(self, function: Any, launch: Launch) -> Dim3:
+    def _grid(self, function: int, launch: Launch) -> Dim3:
         """The blocks that are launched: of a persistent kernel no more than the device holds at once."""
         if not launch.persistent:
             return launch.grid
@@ -261,19 +274,19 @@ class CudaDevice(OnMachine):
         prepared: Callable[[], None] = self.prepare(compiled, launch, {}, {})
         return prepared
 
-    def _resident(self, function: Any, launch: Launch) -> int:
+    def _resident(self, function: int, launch: Launch) -> int:
         """Blocks of a launch that the device holds at once."""
         from cuda.bindings import driver
 
         error, most = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            driver.CUfunction(function.kernel.ptr), math.prod(launch.block), launch.shared_bytes
+            driver.CUfunction(function), math.prod(launch.block), launch.shared_bytes
         )
         if int(error):
             raise Fault(Verdict.LAUNCH_ERROR, f"{launch.kernel}: the driver does not say how many blocks fit: {error}")
         most = int(most) * int(self.properties["multiProcessorCount"])
         return self._resident_in_clusters(function, launch, most) if math.prod(launch.cluster) > 1 else most
 
-    def _resident_in_clusters(self, function: Any, launch: Launch, most: int) -> int:
+    def _resident_in_clusters(self, function: int, launch: Launch, most: int) -> int:
         """The same of a launch in clusters, each of which lies within one group of multiprocessors."""
         from cuda.bindings import driver
 
@@ -286,7 +299,7 @@ class CudaDevice(OnMachine):
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
         config.sharedMemBytes = launch.shared_bytes
         config.attrs, config.numAttrs = [cluster], 1
-        error, clusters = driver.cuOccupancyMaxActiveClusters(driver.CUfunction(function.kernel.ptr), config)
+        error, clusters = driver.cuOccupancyMaxActiveClusters(driver.CUfunction(function), config)
         if int(error):
             raise Fault(
                 Verdict.LAUNCH_ERROR, f"{launch.kernel}: the driver does not say how many clusters fit: {error}"
@@ -464,7 +477,14 @@ def _library() -> Any:
     library.cuCtxGetCurrent.argtypes = [ctypes.c_void_p]
     library.cuCtxSetCurrent.argtypes = [ctypes.c_void_p]
     library.cuGetErrorString.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    library.cuModuleLoad.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    library.cuModuleGetFunction.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p]
+    library.cuFuncSetAttribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     return library
+
+
+SHARED_BYTES = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 
 
 PERSISTING_L2, NOT_SUPPORTED = 6, (215, 801)
@@ -491,10 +511,39 @@ class CudaDriver:
         self._library, self._verdicts = _library(), verdicts
         self.launch = self._library.cuLaunchKernelEx
         self.replace_address = self._library.cuTensorMapReplaceAddress
+        self._context = self._current()
+        if self._context.value is None:
+            _runtime().free(0)  # which makes that of the current device
+            self._context = self._current()
+        self._modules: dict[str, ctypes.c_void_p] = {}
+        self._functions: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def _current(self) -> ctypes.c_void_p:
         context = ctypes.c_void_p()
         if status := self._library.cuCtxGetCurrent(ctypes.byref(context)):
             raise Fault(Verdict.LAUNCH_ERROR, f"there is no CUDA context: {self.said(status)}")
-        self._context = context
+        return context
+
+    def function(self, compiled: Compiled, kernel: str, shared_bytes: int) -> int:
+        """The kernel, loaded, with as much dynamic shared memory as any launch of it so far asks for. Raises Fault."""
+        self.enter()
+        found, most = self._functions.get((compiled.key, kernel), (0, 0))
+        if not found:
+            module, function = self._modules.get(compiled.key), ctypes.c_void_p()
+            if module is None:
+                module, path = ctypes.c_void_p(), str(compiled.cubin_path).encode()
+                self._load(kernel, self._library.cuModuleLoad(ctypes.byref(module), path))
+                self._modules[compiled.key] = module
+            self._load(kernel, self._library.cuModuleGetFunction(ctypes.byref(function), module, kernel.encode()))
+            found = function.value or 0
+        if shared_bytes > most:
+            self._load(kernel, self._library.cuFuncSetAttribute(found, SHARED_BYTES, shared_bytes))
+        self._functions[compiled.key, kernel] = found, max(most, shared_bytes)
+        return found
+
+    def _load(self, kernel: str, status: int) -> None:
+        if status:
+            raise Fault(Verdict.LAUNCH_ERROR, f"{kernel} cannot be loaded: {self.said(status)}")
 
     @cached_property
     def entry_points(self) -> tuple[int | None, ...]:

@@ -127,10 +127,15 @@ class TorchArrays:
 
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[None]:
-        import cupy  # which loads modules
+        from cupy_backends.cuda.api import runtime  # which need not be that of PyTorch; CuPy itself takes 0.1 s
 
-        with self._torch.cuda.device(device), cupy.cuda.Device(device):
-            yield
+        with self._torch.cuda.device(device):
+            before = runtime.getDevice()
+            runtime.setDevice(device)
+            try:
+                yield
+            finally:
+                runtime.setDevice(before)
 
     def recipe(self, spec: ArraySpec) -> Recipe:
         shape, strides = tuple(map(int, spec.shape)), tuple(int(step) // spec.itemsize for step in spec.strides)
