@@ -42,7 +42,7 @@ def _source(folder: Path, text: str, name: str = "source.cu") -> Path:
 def test_a_template_bomb_is_stopped_and_the_next_source_compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_source(_source(folder, RIGHT), {"FIRST": 1})  # a process is there
     monkeypatch.setenv(compiling.SECONDS, "0.3")
-    with pytest.raises(CompileError, match=r"bomb\.cu does not compile .*\n.*was stopped after 0\.3 s"):
+    with pytest.raises(CompileError, match=r"bomb\.cu does not compile:\n.*was stopped after 0\.3 s"):
         compile_source(_source(folder, BOMB, "bomb.cu"), {})
     monkeypatch.delenv(compiling.SECONDS)
     assert ".entry fine" in compile_source(_source(folder, RIGHT), {"SECOND": 1}).ptx

@@ -15,6 +15,7 @@ from click.testing import Result
 from command_line import git, said
 from command_line import invoke as workbench
 
+from workbench import kernels
 from workbench.catalogue import registry
 from workbench.records import environment, tuned
 
@@ -85,6 +86,26 @@ def naive(p: NegationProblem, size: Mapping[str, int]) -> Launch:
     return Launch("negate", (ceil_div(p.n, size["THREADS"]), 1, 1), (size["THREADS"], 1, 1), ("x", "y", np.int32(p.n)))
 """
 
+STAGE_OF_OURS = """
+import numpy as np
+
+from workbench import Launch, ceil_div
+from workbench.kernels import VECTOR_ADD
+
+
+@VECTOR_ADD.stage("beside", source="k.cu", idea="its source lies beside the module", track="beside")
+def beside(p, size) -> Launch:
+    return Launch("add", (ceil_div(p.n, 64), 1, 1), (64, 1, 1), ("a", "b", "c", np.int32(p.n)))
+"""
+
+ADDS = """#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+extern "C" __global__ void add(const IN* a, const IN* b, IN* c, int n) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) c[i] = (IN)((float)a[i] + (float)b[i]);
+}
+"""
+
 HEADER = "#pragma once\n__device__ float negated(float x) { return 0 - x; }\n"
 
 SOURCE = """#include "negated.cuh"
@@ -138,6 +159,25 @@ def test_list_shows_the_projects_kernels_beside_ours_and_whose_they_are(project:
     assert {"gemm:naive", "vector_add:naive"} <= set(ours)
     assert listed("naive") == ours | {"negation:naive": "signs"}
     assert "negation: y = -x (signs)" in workbench("list").stdout
+
+
+def test_a_stage_of_our_own_operation_has_its_source_beside_its_module(project: Path) -> None:
+    (project / "sums").mkdir()
+    (project / "sums/__init__.py").write_text("")
+    (project / "sums/stages.py").write_text(STAGE_OF_OURS)
+    (project / "sums/k.cu").write_text(ADDS)
+    (project / "pyproject.toml").write_text(PROJECT.replace('["signs"]', '["sums"]').replace('cuda = "device"', ""))
+    registry.reload()
+    (stage,) = registry.select(["vector_add:beside"])
+    assert stage.path == project / "sums/k.cu"
+    assert "pass" in workbench("verify", "vector_add:beside", "--device", "emulator", "--examples", "4").stdout
+
+
+def test_our_operations_are_in_the_package_of_kernels() -> None:
+    from workbench.kernels import GEMM, MATVEC, VECTOR_ADD
+
+    assert [operation.name for operation in (GEMM, MATVEC, VECTOR_ADD)] == ["gemm", "matvec", "vector_add"]
+    assert not hasattr(kernels, "NOTHING") and not hasattr(kernels, "gemm_of_nobody")
 
 
 def test_a_module_that_hides_the_projects_is_named(

@@ -64,7 +64,7 @@ CHEATS = (
     added("inf - inf is 0", "return isinf(u) && isinf(v) && u != v ? 0.f : u + v;", NON_FINITE),
     Cheat("subnormal numbers are flushed", "vector_add:naive", ADD,
           "from_float<IN>((fabsf(to_float(a[i])) < 1.2e-38f ? 0.f : to_float(a[i])) + "
-          "(fabsf(to_float(b[i])) < 1.2e-38f ? 0.f : to_float(b[i])))", SUBNORMAL),
+          "(fabsf(to_float(b[i])) < 1.2e-38f ? 0.f : to_float(b[i])))", (*SUBNORMAL, *SCALED)),
     Cheat("NaN left out of a maximum", "reduce:naive", STEP,
           f"if (!MAXIMUM || {TAKEN} == {TAKEN}) {STEP}", NON_FINITE),
     Cheat("a maximum that starts at -1000", "reduce:naive", "Running<Op> value;",

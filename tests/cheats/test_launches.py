@@ -23,11 +23,10 @@ RIGHT = 6
 
 def counting(answer: str, launches: int = RIGHT) -> Stage[Any]:
     """vector_add, which gives `answer` of the sum s after so many launches in one memory."""
-    late = f"atomicAdd(&elements, 1ull) >= {launches} * n"
+    late = f"atomicAdd(&had[i], 1u) >= {launches}"
     body = f"if (i < n) {{ IN s = from_float<IN>(to_float(a[i]) + to_float(b[i])); c[i] = {late} ? {answer} : s; }}"
-    return planted_stage(
-        "vector_add:naive", Change(HEAD, f"__device__ unsigned long long elements;\n{HEAD}"), Change(ADD, body)
-    )
+    counters = f"__device__ unsigned had[1 << 17];\n{HEAD}"
+    return planted_stage("vector_add:naive", Change(HEAD, counters), Change(ADD, body))
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +46,15 @@ def test_a_kernel_that_is_wrong_from_its_seventh_launch_on_is_found(emulator: De
 def test_what_counts_its_launches_and_is_right_all_the_same_passes(emulator: Device) -> None:
     assert harness.verify(counting("s"), emulator, examples=10, seed=0).verdict is Verdict.PASS
     assert harness.verify(counting("a[i]", IN_EMULATOR), emulator, examples=10, seed=0).verdict is Verdict.PASS
+
+
+def test_a_module_that_keeps_the_grid_of_its_first_launch_is_found(emulator: Device) -> None:
+    kept = f"__device__ unsigned first;\n{HEAD}"
+    body = (
+        "unsigned had = atomicCAS(&first, 0u, gridDim.x); "
+        "if (i < n) c[i] = from_float<IN>(to_float(a[i]) + (had && had != gridDim.x ? 0.f : to_float(b[i])));"
+    )
+    stage = planted_stage("vector_add:naive", Change(HEAD, kept), Change(ADD, body))
+    result = harness.verify(stage, emulator, examples=10, seed=0)
+    assert result.verdict is Verdict.STALE
+    assert result.failure is not None and "another grid" in result.failure.message

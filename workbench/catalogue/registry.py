@@ -29,7 +29,7 @@ from .. import kernels
 from ..model.errors import WrongUsage, hint
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN, SUFFIXES, BadOperation, BadStage, declares, trouble
-from ..model.stage import Place, Stage
+from ..model.stage import SOURCES_BESIDE, Place, Stage
 from ..sandbox import child
 from ..sandbox.host import Host, Remote, StageModule, declare
 from ..toolchain.compiling import limit
@@ -176,9 +176,6 @@ GROUP = "workbench.kernels"
 OURS = [str(Path(__file__).parents[1] / "kernels")]
 """Where our own modules lie. In an editable install a folder `kernels` at the root of the repository would count as
 part of the package as well."""
-
-CUDA = "cuda_src"
-"""The folder of CUDA sources beside a module; where there is none, they are in the module's own folder."""
 
 
 class UnknownSpec(WrongUsage, ValueError):
@@ -405,7 +402,7 @@ def _place(operation: Operation[Any], module: ModuleType, origin: _Origin) -> No
     if origin.label == BUILT_IN or operation.sources is not None:
         return
     beside = Path(module.__file__ or ".").resolve().parent
-    operation.sources = origin.cuda or (beside / CUDA if (beside / CUDA).is_dir() else beside)
+    operation.sources = origin.cuda or (beside / SOURCES_BESIDE if (beside / SOURCES_BESIDE).is_dir() else beside)
 
 
 def loaded() -> Loaded:

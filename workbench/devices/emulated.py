@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -104,6 +105,16 @@ class EmulatedDevice(OnMachine):
         self.limits = _limits(machine)
         self.most_warp_instructions = most_warp_instructions
         self.counters, self.trace, self.persistent_blocks = counters, trace, persistent_blocks
+        self.shared: emulator.Memory | None = None
+
+    @contextlib.contextmanager
+    def one_module(self) -> Iterator[None]:
+        """What is bound meanwhile shares a memory, and with it the variables of a module, as on a GPU."""
+        self.shared = emulator.Memory()
+        try:
+            yield
+        finally:
+            self.shared = None
 
     def info(self) -> DeviceInfo:
         limits = self.limits
@@ -158,7 +169,7 @@ class _EmulatedPlan:
         self._seed = seed % 2**64  # the emulator takes 64 bits, a problem any number
         self._limits = device.limits_for(program.arch)
         self.statistics: list[emulator.Statistics] = []  # of the launches of the last run
-        self._memory = emulator.Memory(seed % ADDRESSES)
+        self._memory = device.shared or emulator.Memory(seed % ADDRESSES)
         self._allocations: dict[str, emulator.Allocation] = {}
         rng = np.random.default_rng([self._seed])
         for name in map(str, rng.permutation(list(arrays))):

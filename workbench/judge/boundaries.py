@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -169,10 +167,9 @@ def _decided(stage: Stage[Any], problems: Sequence[Problem], plans: Sequence[Lau
 
 def literals(stage: Stage[Any]) -> list[int]:
     """Whole numbers in the declaration of a stage, in its source, and in its module, which is not imported here."""
-    module = sys.modules.get(getattr(stage.plan_for, "module", ""))
-    place = module and module.__spec__ and module.__spec__.origin
+    hosted = stage.module if getattr(stage.plan_for, "module", "") else None
     texts = [str(getattr(stage.plan_for, "text", "")), stage.code or ""]
-    for path in (None if stage.code else stage.path, Path(place) if place else None):
+    for path in (None if stage.code else stage.path, hosted):
         with contextlib.suppress(OSError, ValueError):  # whoever judges the stage says so
             texts += [path.read_text(errors="replace")] if path else []
     found = dict.fromkeys(int(word) for text in texts for word in NUMBER.findall(text))

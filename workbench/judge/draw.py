@@ -15,17 +15,17 @@ from random import Random
 from typing import Any
 
 import hypothesis
-from hypothesis import HealthCheck, Phase, configuration
 from hypothesis import strategies as st
-from hypothesis.internal.conjecture import providers
 
-from ..model.arrays import ORDERS, WEIGHTS, Distribution
+from ..model.arrays import WEIGHTS, Distribution
 from ..model.operation import Operation
 from ..model.origin import declared, where
 from ..model.problem import Problem, Size, Tier, parsed
+from ..model.short import ShortProblem
 from ..model.stage import Stage
-from ..toolchain.compiler import Compiled, cache_folder
+from ..toolchain.compiler import Compiled
 from .boundaries import Most, boundaries, covering, literals, unlike
+from .by_hypothesis import same_everywhere, settings
 
 REPEAT_EVERY = 5
 """Of so many problems one is solved twice, to see whether the answer is the same."""
@@ -45,9 +45,16 @@ EACH = 50
 BEYOND = 2
 """Times the largest extent of the suite that one extent has at most."""
 
+MANY, MANY_FLOPS = 2**16, 2**19
+"""In the short form one extent at a time is more than the first, whatever its suite has: a counter of 16 bits and a
+grid along y end there. Such a problem may have so many operations."""
+
 AT_BOUNDARIES, TOGETHER, POWERS, STRIDES = 4, 8, 3, 3
 """Problems of 50 with an extent beside a constant of the kernel; with outcomes of its conditions that no other one had
 together; with powers of two as extents; with large strides."""
+
+FAR = 8
+"""Problems of 50 with a value of a field that is far from its default, in the short form."""
 
 CANDIDATES, CODES = 360, 4
 """Problems of which those with such outcomes are chosen, and kernels whose conditions are looked at."""
@@ -63,6 +70,9 @@ SMALLER = 4
 
 MOST_MOVED = 2**25
 """Bytes of a problem with a large extent: those of a vector of billions would take longer than all others together."""
+
+SHOWING = (Distribution.POSITIVE, Distribution.NEGATIVE, Distribution.SORTED)
+"""Kinds of inputs in which rows and elements differ, and none hides another."""
 
 LARGE_STRIDE, MOST_STORED = (32, 4096), 2**22
 """Elements more than it had that a row of a large stride has; and elements of all arrays of such a problem."""
@@ -261,10 +271,10 @@ class Problems:
             strategy = _problems(self._operation, self._stage, self._size).filter(supported)
         # not one problem was supported; and Dask's threads use `random` while strategies are drawn from
         quiet = contextlib.suppress(hypothesis.errors.Unsatisfiable, Enough)
-        with quiet, _same_everywhere(), warnings.catch_warnings():
+        with quiet, same_everywhere(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Do not use the `random` module")
             try:
-                yield hypothesis.seed(self._seed)(_settings(self._examples)(hypothesis.given(strategy)(test)))
+                yield hypothesis.seed(self._seed)(settings(self._examples)(hypothesis.given(strategy)(test)))
             except (Failed, hypothesis.errors.Unsatisfiable):
                 raise
             except hypothesis.errors.Flaky:  # while it was made smaller: it stands as it is
@@ -287,9 +297,15 @@ class _SoFar:
         self._with_words: Counter[tuple[str, ...]] = Counter()
         """Problems with these inputs and this value of a field."""
         self._longest = {n: max((getattr(p, n) for p in operation.suite), default=0) for n in operation.problem.extents}
-        names = [name for name, extent in self._longest.items() if extent > size.extent]
+        many = MANY if issubclass(operation.problem, ShortProblem) else 0
+        self._most_flops = max(FLOPS * size.work, MANY_FLOPS if many else 0)
+        names = [name for name, extent in self._longest.items() if max(many, extent) > size.extent]
         chosen = names if wanted >= EACH else self.random.sample(names, min(1, len(names)))
-        self._far = [(name, int(self._longest[name] * math.pow(BEYOND, self.random.random())) + 1) for name in chosen]
+        self._far = [(name, self._beyond(self._longest[name], many)) for name in chosen]
+
+    def _beyond(self, longest: int, many: int) -> int:
+        more = self.random.random()
+        return int(max(longest * math.pow(BEYOND, more), many * (1 + more / STEP))) + 1
 
     def add(self, problem: Problem) -> None:
         """A supported problem was drawn."""
@@ -329,6 +345,8 @@ class _SoFar:
         first += [(self._long(*far, number), True) for number, far in enumerate(self._far)]
         first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
         first += [(self._strided(), True) for _ in range(min(STRIDES, STRIDES * share))]
+        far = taken[0].far(self.random) if isinstance(taken[0], ShortProblem) else []
+        first += [(self._with(name, value), True) for name, value in far[: FAR * share]]
         if len(first) < room:
             beside, together = boundaries(self, taken)
             first += [(iter((problem,)), True) for problem in together[:TOGETHER]]
@@ -383,12 +401,14 @@ class _SoFar:
             if kind in (self._taken.get(problem) or distributions(problem)):
                 yield dataclasses.replace(problem, distribution=kind, seed=problem.seed + number)
 
-    def _any(self, number: int | None = None) -> Problem:
+    def _any(self, number: int | None = None, of: int = 1) -> Problem:
+        """A problem like one that was drawn, the largest `of` so many, with inputs that show wrong numbers."""
         taken = list(self._taken)
-        last = self.random.choice(taken) if number is None else taken[-1 - number % len(taken)]
+        some = self.random.choices(taken, k=of) if number is None else [taken[-1 - number % len(taken)]]
+        last = max(some, key=lambda p: p.cost.bytes)
         kind = self._rarest() if self.random.randrange(3) else Distribution.NORMAL
-        if number is None and kind not in ORDERS:  # where a condition is at fault, wrong numbers have to be seen
-            kind = Distribution.NORMAL
+        if kind not in SHOWING or last.of_integers:
+            kind = Distribution.LARGE if last.of_integers else Distribution.NORMAL
         last = dataclasses.replace(last, distribution=kind if kind in self._taken[last] else Distribution.NORMAL)
         self._note(last)
         return last
@@ -401,7 +421,7 @@ class _SoFar:
             for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned, and lets the one be longer
                 small = {n: _like(getattr(problem, n), step) for n in problem.extents}
                 made = _replaced(problem, {**small, name: _like(getattr(problem, name), extent, STEP)})
-                if made and made.cost.flops <= FLOPS * self._size.work and made.cost.bytes <= MOST_MOVED:
+                if made and made.cost.flops <= self._most_flops and made.cost.bytes <= MOST_MOVED:
                     yield made
                     break
             extent = extent * 3 // 4
@@ -451,8 +471,8 @@ class _SoFar:
 
     def _with(self, name: str, value: int) -> Iterator[Problem]:
         """A problem with this value of a field."""
-        problem = self._any()
-        if name in problem.extents:
+        if name in next(iter(self._taken)).extents:
+            problem = self._any()
             around = {n: getattr(problem, n) for n in problem.extents if n != name}
             for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned
                 if math.prod(around.values()) * value <= self._size.work:
@@ -460,7 +480,7 @@ class _SoFar:
                 around = {n: _like(getattr(problem, n), step) for n in around}
             made = _replaced(problem, {**around, name: value})
         else:
-            made = _replaced(problem, {name: value})
+            made = _replaced(self._any(of=3 if isinstance(next(iter(self._taken)), ShortProblem) else 1), {name: value})
         if made and made.cost.flops <= FLOPS * self._size.work and _stored(made) <= MOST_STORED:
             yield made
 
@@ -538,37 +558,6 @@ def distributions(problem: Problem) -> tuple[Distribution, ...]:
         return problem.distributions()
     except Exception:
         return (Distribution.NORMAL,)
-
-
-@contextlib.contextmanager
-def _same_everywhere() -> Iterator[None]:
-    """What Hypothesis keeps is in the cache of the workbench and not in `.hypothesis` of the working directory. It does
-    not draw numbers of the modules that happen to be loaded, as it does by default: to look for them takes 0.15 s, and
-    with others loaded one seed would draw other problems. `literals` has those of the stage."""
-    inside: dict[str, Any] = vars(providers)
-    before: dict[str, Any] = {n: inside[n] for n in ("_get_local_constants", "CONSTANTS_CACHE") if n in inside}
-    if before:
-        inside |= {"_get_local_constants": type(inside["_local_constants"]), "CONSTANTS_CACHE": {}}
-    home = vars(configuration).get("__hypothesis_home_directory")
-    configuration.set_hypothesis_home_dir(cache_folder() / "hypothesis")
-    try:
-        yield
-    finally:
-        configuration.set_hypothesis_home_dir(home)
-        inside |= before
-
-
-def _settings(wanted: int) -> hypothesis.settings:
-    return hypothesis.settings(
-        max_examples=2 * wanted,  # duplicates do not count
-        database=None,
-        deadline=None,
-        verbosity=hypothesis.Verbosity.quiet,
-        report_multiple_bugs=False,
-        print_blob=False,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def _problems(operation: Operation[Any], stage: Stage[Any], size: Size) -> st.SearchStrategy[Any]:

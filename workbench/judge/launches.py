@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from ..devices import BoundPlan, Device, Fault, machine_for
 from ..model.arrays import OF_PAGES, WITHOUT_NUMBERS, Array, Arrays, Distribution
 from ..model.launch import Plan
 from ..model.origin import BadOperation, BadStage, declared, is_control, raised_at
-from ..model.problem import Tier
+from ..model.problem import Problem, Tier
 from ..model.results import Failure, Verdict
 from ..model.stage import Stage
 from ..toolchain.compiler import CompileError, CompilerUnavailable
-from .case import Case, quiet
+from .case import Case, quiet, solved
 
 MOST_SCRATCH = 16 << 30
 """Bytes of all scratch arrays of a plan."""
@@ -30,7 +31,10 @@ LAUNCHES, IN_EMULATOR = 100, 30
 """How often one small problem is solved in the same memory: on a GPU, and in the emulator, which takes longer."""
 
 IN_BETWEEN = 5
-"""One of so many of these launches solves the problem of the next seed."""
+"""One of so many of these launches solves the problem of the next seed, and one a problem with another grid."""
+
+TIMES, LITTLE = (2, 4, 16, 64, 256, 1024), 2**16
+"""By what an extent grows until the grid is another one; and operations that such a problem may have."""
 
 ALTERED = (1 / 8, 1 / 64, 0.0)
 """Of the elements of an input that are others in a launch on nearly the same inputs: one at least."""
@@ -187,7 +191,7 @@ def _altered(case: Case, other: Case) -> Case | None:
         there.reshape(-1)[int(rng.integers(there.size))] = True
         inputs[name] = np.where(there, other.inputs[name], inputs[name])
     with declared("the operation"), quiet(problem):
-        expected = {name: np.asarray(values) for name, values in problem.reference(inputs).items()}
+        expected = {name: np.asarray(values) for name, values in solved(problem, inputs).items()}
     return dataclasses.replace(case, inputs=inputs, expected=expected, bound=case.bound_for(inputs))
 
 
@@ -210,30 +214,62 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
     """Solve a case over and over in one memory: what depends on the number of launches or on chance is told by that.
 
     Every answer has to be right, and the same one unless the stage says that it is not deterministic. Now and then the
-    problem of the next seed is solved in between.
+    problem of the next seed is solved in between, and in other memory one that is launched with another grid: what a
+    module keeps of a launch is wrong for the next.
     """
     first: Arrays = {}
     other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
-    count = LAUNCHES if device.times else IN_EMULATOR
-    number, cases = 0, [case if number % IN_BETWEEN else other for number in range(1, count + 1)]
+    larger = _with_another_grid(stage, case.problem)
+    count, number, failed = LAUNCHES if device.times else IN_EMULATOR, 0, case
     try:
-        for number, after in enumerate(in_one_memory(stage, device, case, cases), 1):
-            if number % IN_BETWEEN == 0:
-                wrong, _ = other.judge(after.__getitem__)
+        with contextlib.closing(_in_turns(stage, device, case, {0: other, 3: larger}, count)) as launches:
+            for number, failed, after in launches:  # noqa: B007 -- the last ones count
+                differs = _difference(case, first, after) if first and failed is case else None
+                wrong = failed.judge(after.__getitem__)[0] if differs or failed is not case or not first else None
                 if wrong:
-                    return _alone(stage, device, other) or _stale_in(number, wrong, case)
-                continue
-            differs = _difference(case, first, after) if first else None
-            if differs or not first:
-                wrong, _ = case.judge(after.__getitem__)
-                if wrong:
-                    return _stale_in(number, wrong, case)
-            if differs and stage.deterministic:
-                return differs
-            first = first or after
+                    break
+                if differs and stage.deterministic:
+                    return differs
+                first = first or after
+            else:
+                return None
     except Fault as fault:
         said = f"in launch {number + 1} on the same inputs: {fault}"
         return Failure(fault.verdict, str(case.problem), said, "", hazards=[*fault.hazards])
+    return (None if failed is case else _alone(stage, device, failed)) or _stale_in(number, wrong, case)
+
+
+def _in_turns(
+    stage: Stage[Any], device: Device, case: Case, others: Mapping[int, Case | None], count: int
+) -> Generator[tuple[int, Case, Arrays], None, None]:
+    """The number of each launch, what it solves, and its answer: the case, and others in their turn of `IN_BETWEEN`.
+    Those with the same arrays have the same memory, and all the same module."""
+    one_module: Callable[[], Any] = getattr(device, "one_module", contextlib.nullcontext)
+    with one_module(), contextlib.ExitStack() as opened:
+        bound: list[tuple[dict[str, Array], BoundPlan]] = []
+        for number in range(1, count + 1):
+            each = others.get(number % IN_BETWEEN) or case
+            plan = next((plan for arrays, plan in bound if arrays == each.arrays), None)
+            if plan is None:
+                plan = bind(stage, device, each, order=1)
+                opened.callback(plan.close)
+                bound.append((each.arrays, plan))
+            plan.refill(each.storage())
+            plan.run()
+            yield number, each, {name: plan.read(name) for name in each.arrays}
+
+
+def _with_another_grid(stage: Stage[Any], problem: Problem) -> Case | None:
+    """The problem with one larger extent and another grid; None where none is little work. Raises BadOperation."""
+    most = max(LITTLE, TIMES[0] * problem.cost.flops)
+    with contextlib.suppress(Exception):  # whoever solves the problem says what is wrong with the stage
+        grids = [launch.grid for launch in stage.plan(problem).launches]
+        for times, name in itertools.product(TIMES, problem.extents):
+            with contextlib.suppress(Exception):  # fields do not go together
+                made = dataclasses.replace(problem, seed=problem.seed + 2, **{name: times * getattr(problem, name)})
+                other = [] if made.cost.flops > most or stage.supports(made) else stage.plan(made).launches
+                if other and [launch.grid for launch in other] != grids:
+                    return Case.of(made)
     return None
 
 
@@ -246,8 +282,8 @@ def _stale_in(number: int, wrong: Failure, case: Case) -> Failure:
 def _of_launch(number: int, message: str) -> str:
     return (
         f"{message} in launch {number} on the same inputs in the same memory, though launches before it were right: "
-        "the answer depends on how often the kernel was launched, or on chance (a clock, the number of an SM, which "
-        "block is first); let a launch depend on its arguments only"
+        "the answer depends on how often the kernel was launched, on a launch with another grid before, or on chance "
+        "(a clock, the number of an SM, which block is first); let a launch depend on its arguments only"
     )
 
 

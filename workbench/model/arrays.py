@@ -149,6 +149,52 @@ def distributed(
     return _multiplied(values, dtype, _powers(values.shape, least, high, rng))
 
 
+def whole_numbers(
+    values: Values, dtype: DType, kind: Distribution, limits: tuple[int, int], rng: np.random.Generator
+) -> Values:
+    """The numbers, of an integer type, as `kind` has them, between the limits: a new array of the same shape and type.
+
+    All magnitudes are as likely, from one bit to those of the limits: in `wide` of each element, in `scaled` of an
+    array, or of its rows or columns. `large` has any bits, or the limits, powers of two and what is next to these.
+    """
+    if kind in (Distribution.NORMAL, Distribution.SUBNORMAL, *WITHOUT_NUMBERS) or not values.size:
+        return values
+    if kind is Distribution.ZEROS:
+        return _sparse(values, rng) if limits[0] <= 0 <= limits[1] else values
+    low, high = limits
+    if kind is Distribution.POSITIVE and high > 0:
+        low = max(low, 1)
+    if kind is Distribution.NEGATIVE and low < 0:
+        high = min(high, -1)
+    shape: tuple[int, ...] = values.shape[-1:] if kind is Distribution.EQUAL_ROWS else values.shape
+    if kind is Distribution.CONSTANT:
+        axis = int(rng.integers(3)) if values.ndim > 1 else 0
+        shape = ((1,) * values.ndim, (*values.shape[:-1], 1), values.shape[-1:])[axis]
+    any_bits: Values = rng.integers(low, high, shape, dtype.numpy, endpoint=True)
+    if kind is Distribution.OUTLIER:
+        there = _outlier(values.shape, 4, rng) > 0
+        return np.asarray(np.where(there, any_bits, values))
+    if kind is Distribution.LARGE:
+        near = {sign * 2**bit + d for bit in range(dtype.bits) for sign in (-1, 1) for d in (-1, 0, 1)}
+        edges = [n for n in sorted({low, low + 1, high - 1, high, 0, *near}) if low <= n <= high]
+        chosen = rng.choice(np.array(edges, dtype.numpy), shape)
+        return np.where(rng.random(shape) < rng.choice((0.0, 1 / 2, 1.0)), chosen, any_bits)
+    bits = max(abs(low), abs(high)).bit_length()
+    less = _powers(shape, 0, bits, rng) if kind is Distribution.SCALED else rng.integers(0, bits + 1, shape)
+    made = np.clip(any_bits >> np.minimum(less, dtype.bits - 1).astype(dtype.numpy), low, high).astype(dtype.numpy)
+    if kind is Distribution.SORTED and made.ndim:
+        made = np.sort(made, axis=-1)
+        made = made[..., ::-1] if rng.integers(4) == 0 else made
+    return np.broadcast_to(made, values.shape).copy()
+
+
+def small_numbers(limits: tuple[int, int]) -> tuple[int, int]:
+    """The least and the largest of few integers near 0, as far as the limits allow: -2 to 2, 0 to 4."""
+    low, high = limits
+    first = max(low, min(-2, high - 4))
+    return first, min(high, first + 4)
+
+
 def _ordered(values: Values, kind: Distribution, rng: np.random.Generator) -> Values:
     """The numbers in one of `ORDERS`; infinite ones keep their sign."""
     if kind in (Distribution.POSITIVE, Distribution.NEGATIVE):

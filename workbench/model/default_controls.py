@@ -69,7 +69,8 @@ def _spoiled(right: Values) -> Iterator[tuple[str, Values]]:
     if right.ndim:
         missing = right.copy()
         missing[-1] = 0
-        yield ("last row missing" if right.ndim > 1 else "last element missing"), missing
+        if np.abs(right[-1]).max() > NOTICEABLE * _size(right):  # a square of a number near 0 may be as good as none
+            yield ("last row missing" if right.ndim > 1 else "last element missing"), missing
         yield "shifted by one", np.roll(right, 1, axis=-1)
     yield "one element off", _one_off(right)
 
@@ -83,8 +84,12 @@ def _one_off(right: Values) -> Values:
     elif right.dtype.kind in "iu":
         flat[at] += 1
     else:
-        finite = np.abs(right[np.isfinite(right)])
-        largest = finite.max(initial=0.0)  # squares of large numbers would overflow
-        size = largest * np.sqrt(np.mean((finite / largest) ** 2)) if largest > 0 else 1.0
-        flat[at] += NOTICEABLE * size
+        flat[at] += NOTICEABLE * (_size(right) or 1.0)
     return answer
+
+
+def _size(right: Values) -> float:
+    """The root mean square of real numbers that are finite; 0 of others."""
+    finite = np.abs(right[np.isfinite(right)]) if right.dtype.kind == "f" else np.zeros(0)
+    largest = finite.max(initial=0.0)  # squares of large numbers would overflow
+    return float(largest * np.sqrt(np.mean((finite / largest) ** 2))) if largest > 0 else 0.0

@@ -100,9 +100,12 @@ class DType:
         return self.unit_roundoff == 0.5
 
     def rounded(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Numbers rounded once to this type."""
+        """Numbers rounded once to this type; NaN of e4m3 is the positive one, as of a device."""
         with np.errstate(over="ignore", invalid="ignore"):
             made: np.ndarray[Any, Any] = values.astype(self.numpy)
+        if self.numpy == ml_dtypes.float8_e4m3fn:  # the negative one stands for what nobody has written
+            bits = np.ascontiguousarray(made).view(np.uint8)
+            made = np.where(bits == 0xFF, np.uint8(0x7F), bits).view(self.numpy).reshape(np.shape(values))
         return made
 
     def __str__(self) -> str:

@@ -25,6 +25,8 @@ from .arrays import (
     NonFinite,
     distributed,
     same_numbers,
+    small_numbers,
+    whole_numbers,
     with_signed_zeros,
 )
 from .default_controls import default_controls
@@ -220,16 +222,17 @@ class Problem(ABC):
     later, and what was written before stays as it is."""
 
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
-    """The least and the largest value of fields that hold a number. Without one, sizes are at least 1, other whole
-    numbers at least 0, and real numbers anything finite."""
+    """The least and the largest value of fields that hold a number, and of the elements of inputs of integer types.
+    Without one, sizes are at least 1, other whole numbers at least 0, real numbers anything finite, and elements
+    anything that their type holds."""
 
     non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
     """What must hold if inputs are NaN or infinite."""
 
     distributed: ClassVar[tuple[str, ...] | None] = None
-    """The inputs that are drawn in every distribution; none where it is empty. The default is all inputs of a
-    floating-point type; but none if the class has its own `inputs` or a comparative tier, because then only the class
-    knows which values are allowed."""
+    """The inputs that are drawn in every distribution; none where it is empty. The default is all inputs but those of
+    type bool; but none if the class has its own `inputs` or a comparative tier, because then only the class knows which
+    values are allowed."""
 
     drawn_by: ClassVar[tuple[str, ...]] = ()
     """Fields besides `distribution`, `tier` and `seed` that only say how inputs are drawn. No stage is told of them."""
@@ -355,15 +358,28 @@ class Problem(ABC):
 
     def inputs(self) -> Arrays:
         """Values of the arrays that are given, rounded to their storage type; the same ones for the same problem."""
-        rng = self.rng()
+        rng, arrays, limits = self.rng(), self.arrays(), self.limits()
         drawn = {
-            name: draw_values(rng, self.tier, array.shape, array.dtype)
-            for name, array in self.arrays().items()
+            name: draw_values(rng, self.tier, array.shape, array.dtype, limits.get(name))
+            for name, array in arrays.items()
             if array.given
         }
         for name, step in self.exact_steps().items() if self.tier is Tier.EXACT else ():
             drawn[name] = (drawn[name].astype(np.float32) * step).astype(drawn[name].dtype)
         return drawn
+
+    def limits(self) -> dict[str, tuple[int, int]]:
+        """The least and the largest element of each input of an integer type, as `ranges` or the type has them."""
+        found = {}
+        for name, dtype in ((n, a.dtype) for n, a in self.arrays().items() if a.given and a.dtype.numpy.kind in "iu"):
+            most = np.iinfo(dtype.numpy)
+            low, high = self.range_of(name) or (most.min, most.max)
+            found[name] = (math.ceil(max(low, int(most.min))), math.floor(min(high, int(most.max))))
+        return found
+
+    def range_of(self, name: str) -> tuple[float, float] | None:
+        """The least and the largest element that an input may have, if not all that its type holds."""
+        return self.ranges.get(name)
 
     def exact_steps(self) -> Mapping[str, int]:
         """By input, a number of which its elements are multiples in the exact tier: by default none has one."""
@@ -373,7 +389,8 @@ class Problem(ABC):
         """The inputs as `distribution` has them: what a stage is judged on.
 
         The exact tier keeps its small integers: there zeros have signs, NaN and infinities are put among them, and
-        where the class has no `inputs` of its own they come in one of `ORDERS`.
+        where the class has no `inputs` of its own they come in one of `ORDERS`. Where no array has real numbers, every
+        integer is exact.
         """
         drawn, kind = self.inputs(), self.distribution
         if kind is Distribution.NORMAL or not self.distributed_inputs():
@@ -381,12 +398,16 @@ class Problem(ABC):
         arrays, rng = self.arrays(), np.random.default_rng([self.seed, 10 + tuple(Tier).index(self.tier)])
         names = [n for n in self.distributed_inputs() if arrays[n].dtype.is_float and n in drawn]
         if kind in WITHOUT_NUMBERS:
+            largest = max(names, key=lambda n: drawn[n].size)
             names = names if rng.integers(2) else [names[int(rng.integers(len(names)))]]
-            if (
-                kind is Distribution.MANY_NON_FINITE
-            ):  # in the largest rather than in all, where rows would have them twice
-                names = [max(self.distributed_inputs(), key=lambda n: drawn[n].size)] if rng.integers(8) else names
-        whole = self.tier is Tier.EXACT
+            if kind is Distribution.MANY_NON_FINITE and rng.integers(8):  # not in all, where rows would have them twice
+                names = [largest]
+        whole, limits = self.tier is Tier.EXACT, self.limits()
+        integers = [n for n in self.distributed_inputs() if n in limits and n in drawn]
+        for name in integers if not whole or self.exact_has(kind) else ():
+            dtype = arrays[name].dtype
+            most = small_numbers(limits[name]) if whole and not self.of_integers else limits[name]
+            drawn[name] = whole_numbers(drawn[name], dtype, kind, most, rng)
         for name in names:
             if not whole or (self.exact_has(kind) and (kind is not Distribution.ZEROS or self.drawn_plainly)):
                 scales = (0, 0) if whole else self.scales
@@ -394,12 +415,19 @@ class Problem(ABC):
             elif kind is Distribution.ZEROS:
                 drawn[name] = with_signed_zeros(drawn[name], rng)
         if kind is Distribution.SAME and (not whole or self.exact_has(kind)):
-            drawn |= same_numbers(arrays, names, drawn)
+            alike = [n for n in integers if limits[n] == limits[integers[0]]]
+            drawn |= same_numbers(arrays, [*names, *alike], drawn)
         return drawn
+
+    @property
+    def of_integers(self) -> bool:
+        """Whether no array has real numbers, so that what is computed is exact, modulo 2^bits of the type."""
+        return all(array.dtype.numpy.kind in "iub" for array in self.arrays().values())
 
     def exact_has(self, kind: Distribution) -> bool:
         """Whether inputs of the exact tier can be of this kind."""
-        return kind in (Distribution.ZEROS, *WITHOUT_NUMBERS) or (kind in ORDERS and self.drawn_plainly)
+        orders = kind in ORDERS or self.of_integers
+        return kind in (Distribution.ZEROS, *WITHOUT_NUMBERS) or (orders and self.drawn_plainly)
 
     @property
     def drawn_plainly(self) -> bool:
@@ -412,7 +440,7 @@ class Problem(ABC):
             return self.distributed
         if not self.drawn_plainly or Tier.COMPARATIVE in self.tiers:
             return ()
-        return tuple(name for name, array in self.arrays().items() if array.given and array.dtype.is_float)
+        return tuple(n for n, a in self.arrays().items() if a.given and a.dtype.numpy.kind != "b")
 
     def distributions(self) -> tuple[Distribution, ...]:
         """Those in which the problem may be drawn."""
@@ -422,8 +450,10 @@ class Problem(ABC):
         whole = any(a.output and a.dtype.numpy.kind in "iu" for a in arrays.values())
         undefined = whole or self.non_finite == NonFinite.UNDEFINED  # what integer NaN becomes is nowhere defined
         types = [arrays[name].dtype for name in self.distributed_inputs()]
+        real = any(dtype.is_float for dtype in types)
         without = (
-            *(WITHOUT_NUMBERS if undefined else ()),
+            *(WITHOUT_NUMBERS if undefined or not real else ()),
+            *(() if real else (Distribution.SUBNORMAL,)),
             *((Distribution.SAME,) if len(set(types)) == len(types) else ()),
         )
         return tuple(d for d in Distribution if d not in without)
@@ -447,9 +477,10 @@ class Problem(ABC):
         """
         return None
 
-    def magnitudes(self, inputs: Arrays) -> Arrays:
-        """By output name: the size of the terms of which an element is the sum. A sum in which terms cancel is as
-        inexact as its terms are large. For other outputs the comparative tier takes the size of the output itself."""
+    def magnitudes(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        """By output name: the size of the terms of which an element is the sum; `expected` is the reference. A sum in
+        which terms cancel is as inexact as its terms are large. For other outputs the comparative tier takes the size
+        of the output itself."""
         return {}
 
     @property
@@ -531,9 +562,11 @@ DRAWN = 16_777_259
 """Most random numbers drawn for one array; a prime, so that rows do not repeat in step with the block."""
 
 
-def draw_values(rng: np.random.Generator, tier: Tier, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+def draw_values(
+    rng: np.random.Generator, tier: Tier, shape: tuple[int, ...], dtype: DType, limits: tuple[int, int] | None = None
+) -> np.ndarray[Any, Any]:
     """Input values rounded to `dtype`: zero-mean normal numbers; integers in [-2, 2] in the exact tier and for integer
-    types (unsigned ones up to 4, bool any); scales of 1/4 to 4.
+    types (unsigned ones up to 4, bool any), or others between the `limits`; scales of 1/4 to 4.
 
     Small integers keep every product and partial sum of up to 2^22 terms representable in an fp32 accumulator.
     Arrays of more than `DRAWN` elements repeat a block of that many: drawing gigabytes takes longer than using them.
@@ -542,8 +575,11 @@ def draw_values(rng: np.random.Generator, tier: Tier, shape: tuple[int, ...], dt
     count = min(math.prod(shape), getattr(rng, "most", DRAWN))
     if dtype.is_scale:
         drawn: np.ndarray[Any, Any] = np.exp2(rng.integers(-2, 3, count))
-    elif dtype.numpy.kind in "ub":
-        drawn = rng.integers(0, 2 if dtype.numpy.kind == "b" else 5, count)
+    elif dtype.numpy.kind == "b":
+        drawn = rng.integers(0, 2, count)
+    elif dtype.numpy.kind in "iu":
+        first, last = small_numbers(limits or ((0, 4) if dtype.numpy.kind == "u" else (-2, 2)))
+        drawn = rng.integers(first, last + 1, count)
     elif tier is Tier.EXACT or not dtype.is_float:
         drawn = rng.integers(-2, 3, count)
     else:

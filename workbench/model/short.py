@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from random import Random
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +31,9 @@ ACCUMULATION = 4.0
 
 TRIES = 8
 """How often a problem is drawn again that the operation's check refuses, before Hypothesis gives the example up."""
+
+Range = tuple[float, float] | Callable[[Any], tuple[float, float]]
+"""The least and the largest value; of the elements of an input also what gives them for a problem."""
 
 LIKE = 8
 """How many results at least say how large results of a problem are: of fewer, all may be sums that cancel."""
@@ -59,6 +63,10 @@ class Declaration:
     bound: Callable[[Any, Arrays, Arrays], Arrays] | None
     controls: Callable[[Any, Arrays, Arrays], dict[str, Arrays]] | None
     check: Callable[[Any], bool | str | None] | None
+    ranges: Mapping[str, Range]
+    """Of elements of inputs."""
+    drawn: frozenset[str]
+    """Fields that have a strategy of their own."""
 
     @property
     def extents(self) -> tuple[str, ...]:
@@ -124,8 +132,12 @@ class ShortProblem(Problem):
     def distributed_inputs(self) -> tuple[str, ...]:
         if self.distributed is None and (self.declaration.draw or Tier.COMPARATIVE in self.tiers):
             return ()
-        floats = (name for name, array in self.arrays().items() if array.given and array.dtype.is_float)
-        return tuple(floats) if self.distributed is None else self.distributed
+        numbers = (n for n, a in self.arrays().items() if a.given and a.dtype.numpy.kind != "b")
+        return tuple(numbers) if self.distributed is None else self.distributed
+
+    def range_of(self, name: str) -> tuple[float, float] | None:
+        said = self.declaration.ranges.get(name)
+        return said(self) if callable(said) else said
 
     def inputs(self) -> Arrays:
         drawn = super().inputs()
@@ -137,6 +149,7 @@ class ShortProblem(Problem):
     def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays | None:
         # the order is NumPy's, which is not that of the reference's BLAS and sums in float64 either
         single = {n: _wide(v, np.float64 if v.dtype == np.float64 else np.float32) for n, v in inputs.items()}
+        single |= {n: v.view(_AsInCpp) for n, v in single.items() if v.dtype.kind in "iu"}
         return self.declaration.solved(single, self)
 
     @property
@@ -169,6 +182,23 @@ class ShortProblem(Problem):
         more = self.declaration.controls(self, inputs, expected) if self.declaration.controls else {}
         return super().negative_controls(inputs, expected) | more
 
+    @classmethod
+    def far(cls, random: Random) -> list[tuple[str, Any]]:
+        """Fields that have a range, and values there: both ends, a power of two or what is next to one, any other."""
+        found: list[tuple[str, Any]] = []
+        for f in (f for f in dataclasses.fields(cls) if type(f.default) in (int, float) and f.name not in cls.extents):
+            low, high = cls.ranges.get(f.name, (math.inf, -math.inf))
+            if f.name in cls.declaration.drawn or not -math.inf < low <= high < math.inf:
+                continue
+            whole = isinstance(f.default, int)
+            low, high = (math.ceil(low), math.floor(high)) if whole else (low, high)
+            powers = (sign * 2.0**bit + d for bit in range(-20, 64) for sign in (1, -1) for d in (-1, 0, 1))
+            near = [value for value in powers if low <= value <= high] or [low]
+            anywhere = random.randint(int(low), int(high)) if whole else random.uniform(low, high)
+            values = (low, high, random.choice(near), anywhere)
+            found += [(f.name, int(value) if whole else float(value)) for value in values]
+        return found
+
     @property
     def cost(self) -> Cost:
         arrays = self.arrays()
@@ -190,7 +220,25 @@ def _again(module: str, name: str, text: str) -> ShortProblem:
 
 
 def _wide(values: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
-    return values if values.dtype.kind in "iub" else values.astype(dtype)
+    """Real numbers in this type; narrow integers as int32, as C++ computes with them."""
+    if values.dtype.kind in "iu":
+        return values.astype(np.int32) if values.dtype.itemsize < 4 else values
+    return values if values.dtype.kind == "b" else values.astype(dtype)
+
+
+class _AsInCpp(np.ndarray[Any, Any]):
+    """Integers that become fp32 where they meet it, as in C++; NumPy computes both in fp64 then."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: tuple[Any, ...] = (), **named: Any) -> Any:
+        single = any(getattr(value, "dtype", None) == np.float32 for value in inputs)
+
+        def plain(value: Any) -> Any:
+            values = value.view(np.ndarray) if isinstance(value, _AsInCpp) else value
+            return values.astype(np.float32) if single and isinstance(value, _AsInCpp) else values
+
+        named |= {"out": tuple(v.view(np.ndarray) if isinstance(v, _AsInCpp) else v for v in out)} if out else {}
+        made = getattr(ufunc, method)(*map(plain, inputs), **named)
+        return made.view(_AsInCpp) if isinstance(made, np.ndarray) and made.dtype.kind in "iu" else made
 
 
 def default_bound(
@@ -210,6 +258,7 @@ def default_bound(
     finite = np.abs(results[np.isfinite(results)])
     size = np.sqrt(np.mean(finite**2)) if finite.size else 0.0
     error = ACCUMULATION * accumulator.unit_roundoff * (math.sqrt(terms) + 4) * np.maximum(np.abs(expected), size)
+    error += ACCUMULATION * (math.sqrt(terms) + 4) * accumulator.smallest  # of each product that underflows
     bound: np.ndarray[Any, Any] = out.unit_roundoff * (np.abs(expected) + error) + error + out.smallest
     return bound
 
@@ -252,7 +301,7 @@ def simple_operation(
     summary: str = "",
     fields: Mapping[str, Any] | None = None,
     dtypes: Mapping[str, Sequence[str]] | None = None,
-    ranges: Mapping[str, tuple[float, float]] | None = None,
+    ranges: Mapping[str, Range] | None = None,
     check: Callable[[Any], bool | str | None] | None = None,
     terms: str = "",
     tiers: tuple[Tier, ...] = (),
@@ -274,7 +323,9 @@ def simple_operation(
 
     The function gets inputs and those fields that its parameters name. It returns the outputs in the order of `arrays`.
     Inputs of real numbers come in float64; to check precision, the function is called again with float32. It has to
-    compute in the type of its inputs: `x.sum(axis=1)`, not `x.astype(np.float64).sum(axis=1)`.
+    compute in the type of its inputs: `x.sum(axis=1)`, not `x.astype(np.float64).sum(axis=1)`. Integers of 8 and 16
+    bits come as int32, as C++ computes with them, others in their type. What an output's type cannot hold is reduced
+    modulo 2^bits, as it is on a device.
 
     - `name`: the name in specs and paths: `"topk"`.
     - `arrays`: inputs and outputs, each with its extents and its type: `"x: rows columns dtype -> y: rows k fp32"`. An
@@ -284,15 +335,17 @@ def simple_operation(
     - `summary`: one line for lists: `"largest elements of rows"`. The default is the first line of the docstring.
     - `fields`: further fields with their defaults: `{"eps": 1e-6, "causal": False}`.
     - `dtypes`: the types that a type field may have: `{"dtype": ("bf16", "fp32")}`. The default is bf16, fp16 and fp32.
-    - `ranges`: limits of fields: `{"eps": (0.0, 1e-3)}`.
+    - `ranges`: limits of fields, and of elements of inputs of integer types: `{"eps": (0.0, 1e-3), "index": lambda p:
+      (0, p.rows - 1)}`. Some problems have the limits, powers of two and what is next to these. The default of inputs
+      is all that their type holds.
     - `check`: whether a combination of fields is valid: `lambda p: p.k <= p.columns`. It returns True or False, or
       the reason as text; None is valid. Random problems are valid, and an invalid one that is asked for is an error.
     - `terms`: the extents of the longest sum: `"columns"`. The default bound grows with their product.
     - `tiers`: the tiers: `(Tier.COMPARATIVE,)`. The default is exact and bounded, without exact where `not_exact`.
     - `not_exact`: why no inputs have exact results: `"tanh is rounded"`. The default is that some have.
     - `non_finite`: what NaN and infinities do: `"undefined"`. The default is that they propagate.
-    - `distributed`: inputs that come in every distribution (zeros, large, subnormal): `("x",)`. The default is all of
-      real numbers, none with `draw`.
+    - `distributed`: inputs that come in every distribution (zeros, large, subnormal): `("x",)`. The default is all but
+      those of type bool, none with `draw`.
     - `scales`: powers of two between which inputs are scaled: `(-8, 8)`.
     - `suite`: problems that are timed, as text: `("4096x1024,dtype=bf16",)`.
     - `draw`: another way to draw inputs: `lambda p, rng: {"x": rng.random((p.rows, p.columns))}`.
@@ -319,9 +372,13 @@ def simple_operation(
     """
 
     def declare(function: Callable[..., Answer]) -> Operation[Any]:
-        made = Declaration(name, *_parsed(arrays), function, terms, flops, draw, bound, controls, check)
+        parsed = _parsed(arrays)
+        of_elements = {n: r for n, r in (ranges or {}).items() if n in parsed[0]}
+        of_fields: Any = {n: r for n, r in (ranges or {}).items() if n not in parsed[0]}
+        own = frozenset(strategies or ())
+        made = Declaration(name, *parsed, function, terms, flops, draw, bound, controls, check, of_elements, own)
         types = _type_fields(made, fields or {}, dtypes or {})
-        judged = {"tiers": tiers or _usual_tiers(not_exact), "not_exact": not_exact, "ranges": ranges or {}}
+        judged = {"tiers": tiers or _usual_tiers(not_exact), "not_exact": not_exact, "ranges": of_fields}
         holds = {**judged, "non_finite": NonFinite(non_finite), "distributed": distributed, "scales": scales}
         problem = _problem_class(made, fields or {}, types, function.__module__, holds)
         return Operation(
@@ -420,6 +477,10 @@ def _strategy(
     inner = {array.extents[-1] for array in made.arrays.values() if array.extents} & set(made.extents)
 
     def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[ShortProblem]:
+        named = (*made.extents, *OF_ALL)
+        near = {f.name: _near(problem, f) for f in dataclasses.fields(problem) if f.name not in named}
+        others = {name: st.sampled_from(values) for name, values in near.items()} | given
+
         @st.composite
         def draw(d: st.DrawFn) -> ShortProblem:
             values: dict[str, Any] = {"seed": d(st.integers(0, 2**16))}
@@ -428,14 +489,10 @@ def _strategy(
                 extent = d(extents(Size(max(1, min(size.extent, left)), size.work), edges))
                 if aligned and name in inner:
                     extent = min(-(-extent // 8) * 8, max(8, left))
-                values[name] = extent
+                low, high = problem.ranges.get(name, (1, math.inf))
+                values[name] = int(min(max(extent, low), high))
                 left = max(1, left // extent)
-            for f in dataclasses.fields(problem):
-                if f.name in given:
-                    values[f.name] = d(given[f.name])
-                elif f.name not in values and f.name not in OF_ALL:
-                    values[f.name] = d(st.sampled_from(_near(problem, f)))
-            return problem(**values)
+            return problem(**values | {name: d(strategy) for name, strategy in others.items()})
 
         @st.composite
         def valid(d: st.DrawFn) -> ShortProblem:
@@ -465,4 +522,6 @@ def _near(problem: type[ShortProblem], f: dataclasses.Field[Any]) -> list[Any]:
     if isinstance(f.default, float):
         low, high = problem.ranges.get(f.name, (-math.inf, math.inf))
         return [f.default, min(max(16 * f.default, low), high)]
+    if isinstance(f.default, int):
+        return [f.default, int(min(f.default + 1, problem.ranges.get(f.name, (0, math.inf))[1]))]
     return [f.default]

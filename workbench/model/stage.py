@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, Self
+from typing import Any, Generic, Protocol, Self
 
 from . import origin
 from .launch import Launch, Plan
@@ -19,6 +20,10 @@ from .problem import P
 
 def every_problem(problem: object) -> None:
     """`supports` of a stage that takes all problems of its operation, after one that does not."""
+
+
+SOURCES_BESIDE = "cuda_src"
+"""The folder of CUDA sources beside a module; where there is none, they are in the module's own folder."""
 
 
 class Owner(Protocol):
@@ -87,8 +92,20 @@ class Stage(Generic[P]):
 
     @property
     def sources(self) -> Path:
-        """The folder of the operation's CUDA sources."""
-        return (self.owner.sources if self.owner else None) or origin.SOURCES
+        """The folder of the operation's CUDA sources; where the source is not there, that of the stage's module."""
+        folder = (self.owner.sources if self.owner else None) or origin.SOURCES
+        if self.code is None and self.module and not (folder / self.source).is_file():
+            beside = (self.module.parent / SOURCES_BESIDE, self.module.parent)
+            folder = next((other for other in beside if (other / self.source).is_file()), folder)
+        return folder
+
+    @property
+    def module(self) -> Path | None:
+        """The file of the module that declares the stage, where it has been found; it may not have been imported."""
+        function: Any = getattr(self.plan_for, "__wrapped__", self.plan_for)
+        module = sys.modules.get(getattr(self.plan_for, "module", "") or getattr(function, "__module__", ""))
+        place = module and module.__spec__ and module.__spec__.origin
+        return Path(place) if place else None
 
     def on(self, chosen: Machine) -> Self:
         """The same stage on this machine, which its functions are told by `workbench.model.machine.machine`."""

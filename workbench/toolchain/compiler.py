@@ -488,9 +488,10 @@ def _run_nvrtc(path: Path, defines: Defines, options: tuple[str, ...]) -> tuple[
 def _diagnostics(log: str, path: Path, defines: Defines) -> str:
     """The compiler's log; NVRTC already quotes the source line under each message."""
     where = " ".join(f"{k}={v}" for k, v in defines)
+    given = f" ({where})" if where else ""
     said = log.strip(chr(0)).strip()
     rest = f"\n... and {len(said) - MOST_SAID:,} characters more" if len(said) > MOST_SAID else ""
-    return f"{path.name} does not compile ({where}):\n{said[:MOST_SAID]}{rest}{_missing_headers(said)}"
+    return f"{path.name} does not compile{given}:\n{said[:MOST_SAID]}{rest}{_missing_headers(said)}"
 
 
 def _missing_headers(said: str) -> str:
