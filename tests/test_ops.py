@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
@@ -287,3 +289,11 @@ def test_arrays_that_start_anywhere_get_a_stage_that_takes_them():
     aligned = GemmProblem(m=64, n=64, k=640, dtype="bf16")
     assert ops.choose("gemm", aligned, 90, alignment=16).name == "small_tiles"
     assert ops.choose("gemm", aligned, 90, alignment=2).name == "warp_parallel"
+
+
+def test_the_first_call_of_a_process_waits_for_no_package_that_it_does_not_need():
+    asked = (
+        "import sys, workbench.ops; print(*{'cupy', 'hypothesis', 'tabulate', 'scipy', 'torch'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -202,6 +202,18 @@ def test_gradients_of_products_are_computed_at_once(executed: EmulatedGpu, layou
     assert len(executed.launched) == (4 if activation in ("gelu", "silu") else 3)
 
 
+def test_a_wider_result_has_gradients_in_the_dtypes_of_its_arrays(executed: EmulatedGpu) -> None:
+    torch.manual_seed(4)
+    a, b, c = (_matrix(*n, dtype=t) for n, t in (((24, 40), torch.bfloat16), ((16, 40), torch.bfloat16), ((16,), None)))
+    y = ops.gemm(a, b, c, trans_b=True, out_dtype=torch.float32)
+    dy = torch.randn(24, 16)
+    y.backward(dy)
+    assert (y.dtype, a.grad.dtype, c.grad.dtype) == (torch.float32, torch.bfloat16, torch.float32)
+    assert torch.equal(c.grad, dy.sum(0))
+    for ours, theirs in ((a.grad, dy @ b.detach().float()), (b.grad, dy.T @ a.detach().float())):
+        assert float((ours - theirs).abs().max()) < 0.02 * float(theirs.abs().max())
+
+
 def test_gradients_of_rows_and_of_attention_are_computed_at_once(executed: EmulatedGpu) -> None:
     torch.manual_seed(3)
     x, w = _matrix(6, 64, dtype=torch.float32), _matrix(64, dtype=torch.float32)
