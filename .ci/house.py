@@ -22,10 +22,10 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 71_230),
-    "Python of tests/": (("tests",), (".py",), 66_050),
-    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_230),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_210),
+    "Python of workbench/": ((PACKAGE,), (".py",), 71_245),
+    "Python of tests/": (("tests",), (".py",), 66_200),
+    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_245),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_375),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_160),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

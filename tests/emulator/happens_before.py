@@ -70,7 +70,8 @@ class Clocks:
     With `by_warp` a lane hands on what all lanes of its warp know and have put before a fence, and a barrier is a fence
     for what was read before it, but for what has been polled of another block, which it leaves to a fence behind it. Of
     a warp that is `apart` lanes may be ahead of the one that hands on, and what they have done counts as told, too:
-    `ahead` holds what warps know before each operation, and at the end.
+    `ahead` holds what warps know before each operation, and at the end. With `by_arrival`, an arrival at an mbarrier
+    tells of other lanes of the warp only what the arriving one knows, or what has been told before.
 
     Of several launches, the end of each is an agent, too, the last ones: who knows it comes after all of the launch.
     The threads know of `begun` ends at first, and of `waited` ones by griddepcontrol.wait. `earlier` has what those
@@ -79,6 +80,7 @@ class Clocks:
 
     program: Program
     by_warp: bool = False
+    by_arrival: bool = False
     ahead: Sequence[Times] = ()
     begun: Times = field(default_factory=lambda: NOTHING)
     waited: Times = field(default_factory=lambda: NOTHING)
@@ -99,6 +101,7 @@ class Clocks:
         for place, before in self.earlier.items():
             self.done[place] = [replace(one, agent=self.first_end + one.agent) for one in before]
         self.known[np.arange(threads), np.arange(threads)] = 1
+        self.told = np.zeros(threads, np.int32)  # up to when somebody has told of each thread
         self.fenced = {scope: np.zeros_like(self.known) for scope in SCOPES}
         self.unfenced = {scope: np.zeros_like(self.known) for scope in SCOPES}
         self.next_copy = threads
@@ -187,6 +190,7 @@ class Clocks:
                     self._meet_unfenced([t for warp in syncing for t in self.threads(warp)])
                 everyone = [t for warp in operation.warps for t in self.threads(warp)]
                 told = self.known[everyone].max(axis=0)
+                self.told[everyone] = np.maximum(self.told[everyone], told[everyone])
                 for warp in syncing:
                     self._learn(self.threads(warp), told)
             case ClusterArrive(warps, release):
@@ -202,7 +206,8 @@ class Clocks:
                 told = np.zeros_like(self.known[0])
                 for source in operation.sources:
                     scope = self.program.scope_of(source, operation.target)
-                    np.maximum(told, self._told(source, operation.arriving, operation.release, scope), out=told)
+                    arrived = self._told(source, operation.arriving, operation.release, scope, self.by_arrival)
+                    np.maximum(told, arrived, out=told)
                 self._hear(operation.target, operation.waiting, told, "" if operation.acquire else "cta")
         for warp in operation.warps:
             if meets(operation, warp):
@@ -220,6 +225,7 @@ class Clocks:
         (landed,) = self.copies[access.warp, "fetch"].pop().values()
         told = self._told(access.warp, access.lanes, True, "cta").copy()
         told[landed] = 1
+        self.told[self.threads(access.warp)] = len(self.program.operations) + 1  # it may land at any time
         self._hear(fetch.target, fetch.waiting, told, "")
 
     def _grid(self, operation: GridWait | Trigger) -> None:
@@ -263,6 +269,10 @@ class Clocks:
 
     def _learn(self, threads: Sequence[int], told: Times) -> None:
         self.known[threads] = np.maximum(self.known[threads], told)
+        if self.by_arrival:  # lanes hear back of their warp what others have heard of any of its lanes
+            for thread in threads:
+                own = self.threads(thread // LANES)
+                self.known[thread, own] = np.maximum(self.known[thread, own], told[own].max())
         if self.by_warp:  # a wait counts as a fence, too
             self._take_unfenced(threads, "cluster")
 
@@ -282,7 +292,7 @@ class Clocks:
         for reached in _up_to(scope):
             self.fenced[reached][threads] = known
 
-    def _told(self, warp: int, lanes: int, release: bool, scope: str) -> Times:
+    def _told(self, warp: int, lanes: int, release: bool, scope: str, by_lane: bool = False) -> Times:
         """What these lanes hand on to others of their block, their cluster, or the device."""
         if release and self.by_warp:
             self._take_unfenced(self.threads(warp, lanes))
@@ -290,6 +300,11 @@ class Clocks:
         told: Times = (self.known if release else self.fenced[scope])[threads].max(axis=0)
         if self.ahead and told.any() and (lanes != WARP_MASK or warp in self.apart):
             told = np.maximum(told, self.ahead[self._together_again(warp)][warp])
+        own = self.threads(warp)
+        if by_lane and release:
+            told = told.copy()
+            told[own] = np.maximum(self.known[self.threads(warp, lanes)].max(axis=0)[own], self.told[own])
+        self.told[own] = np.maximum(self.told[own], told[own])
         return told
 
     def _together_again(self, warp: int) -> int:
@@ -326,18 +341,18 @@ def _up_to(scope: str) -> tuple[str, ...]:
     return SCOPES[: SCOPES.index(scope) + 1]
 
 
-def by_warp(program: Program, **of_launch: Any) -> Clocks:
+def by_warp(program: Program, by_arrival: bool = False, **of_launch: Any) -> Clocks:
     """Clocks before the first operation, which know what lanes may be ahead of others."""
     ahead: Sequence[Times] = ()
     while True:
-        clocks = Clocks(program, by_warp=True, ahead=ahead, **of_launch)
+        clocks = Clocks(program, True, by_arrival, ahead, **of_launch)
         for number, operation in enumerate(program.operations):
             clocks.perform(number, operation)
         for warp, kind in clocks.copies:  # at its end it waits for them all
             clocks.wait(warp, kind, 0)
         before = [*clocks.before, clocks.of_warps()]
         if ahead and all(np.array_equal(a, b) for a, b in zip(ahead, before, strict=True)):
-            return Clocks(program, by_warp=True, ahead=ahead, **of_launch)
+            return Clocks(program, True, by_arrival, ahead, **of_launch)
         ahead = before
 
 

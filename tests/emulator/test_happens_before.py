@@ -170,7 +170,7 @@ def hazard_of(program: Drawn, seed: int) -> Finding | None:
 
 def must_be_found(program: Drawn) -> bool:
     """Whether there is a race besides those that docs/emulator.md says are not all seen."""
-    clocks = by_warp(program)
+    clocks, arrivals = by_warp(program), by_warp(program, by_arrival=True)
     readers: dict[Place, set[int]] = {}
     for operation in program.operations:
         for access in accesses_of(operation):
@@ -186,8 +186,18 @@ def must_be_found(program: Drawn) -> bool:
             for before, lane, place in clocks.races(number, access):
                 if counts(before, access, lane, len(readers.get(place, ()))):
                     return True
+            for before, _, _ in arrivals.races(number, access):
+                if told_by_lockstep(before, access):
+                    return True
         clocks.perform(number, operation)
+        arrivals.perform(number, operation)
     return False
+
+
+def told_by_lockstep(before: Done, access: Access) -> bool:
+    """Whether an access that only an arrival by other lanes tells of must be found: where its lane is kept."""
+    apart = before.access.words <= before.access.stride
+    return apart and before.access.kind == "store" and access.kind in ("load", "store") and not access.copies
 
 
 def counts(before: Done, access: Access, lane: int, readers: int) -> bool:
@@ -281,6 +291,17 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
             Fetch(bulk("fetch", 0, 32, 32), 0, 1, LOWER),
             Fetch(bulk("fetch", 1, 16, 32), 1, 1, WARP_MASK),
             shared("atomic", 0, LOWER, 16, 1),
+        ),
+    )
+)
+@example(  # an arrival tells of what its own lane has done
+    Drawn(
+        1,
+        2,
+        (
+            shared("store", 0, WARP_MASK, 0, 1),
+            Mbarrier(0, (0,), 1, 1, WARP_MASK, True, True),
+            shared("load", 1, WARP_MASK, 0, 1),
         ),
     )
 )

@@ -8,6 +8,7 @@ from async_hazards import HEAD, SEEDS, check, outer
 from emulation import compile_cuda, fault_of, line_of
 
 from workbench.emulator import FindingKind, KernelFault, Memory, execute
+from workbench.emulator import launch as run
 
 ORDER = (
     HEAD
@@ -35,14 +36,16 @@ extern "C" __global__ void k(const int* a, int* x) {
 )
 
 
-def outcomes(source: str, defines: tuple[str, ...], block: int) -> set[tuple[FindingKind, int, int] | None]:
+def outcomes(
+    source: str, defines: tuple[str, ...], block: int, grid: int = 1
+) -> set[tuple[FindingKind, int, int] | None]:
     """What launches of ``k`` end with under several seeds: the finding's kind and lines, or None."""
     found: set[tuple[FindingKind, int, int] | None] = set()
     for seed in SEEDS:
         memory = Memory()
         args = [memory.upload(np.arange(1024, dtype=np.int32), name) for name in ("a", "x")]
         try:
-            execute(compile_cuda(source, *defines).entries["k"], 1, block, args, memory=memory, seed=seed)
+            execute(compile_cuda(source, *defines).entries["k"], grid, block, args, memory=memory, seed=seed)
             found.add(None)
         except KernelFault as fault:
             finding = fault.finding
@@ -195,3 +198,84 @@ def test_a_relaxed_arrival_does_not_free_a_slot() -> None:
     assert outcomes(EMPTY_SLOT, ('FREED=".relaxed.cta"',), 96) == {race}
     assert outcomes(EMPTY_SLOT, ('FREED=".release.cta"',), 96) == {None}
     assert outcomes(EMPTY_SLOT, ('FREED=""',), 96) == {None}
+
+
+INITIALISED = (
+    HEAD
+    + """
+extern "C" __global__ void k(const int* a, int* x) {
+    __shared__ __align__(8) u64 bar;
+    if (blockIdx.x == 0) {
+        for (int k = 0; k < 4; ++k) __syncwarp();
+        if (threadIdx.x == 0) {
+            init(&bar, 1);
+            FENCE_INIT;
+        }
+        __syncwarp();
+        CLUSTER_RELAXED;
+        CLUSTER_WAIT;
+    } else {
+        if (threadIdx.x == 0) init(&bar, 1);  // first
+    }
+    if (threadIdx.x == 5) ARRIVE(&bar);  // second
+}
+"""
+)
+
+
+def test_what_a_block_knows_of_its_mbarriers_the_next_one_does_not() -> None:
+    found = outcomes(INITIALISED, (), 32, grid=2)
+    assert found == {(FindingKind.MBARRIER_MISUSE, line_of(INITIALISED, "// second"), line_of(INITIALISED, "// first"))}
+
+
+ONE_ARRIVES = (
+    HEAD
+    + """
+extern "C" __global__ void k(const int* a, int* x) {
+    __shared__ __align__(8) u64 full, empty;
+    __shared__ int w[32];
+    int t = threadIdx.x, lane = t % 32;
+    if (t == 0) init(&full, ARRIVALS), init(&empty, ARRIVALS);
+    __syncthreads();
+    if (t < 32) {
+        w[t] = a[t];  // stores
+        MEETS;
+        if (ARRIVES) ARRIVE(&full);
+        asm volatile("{ .reg .pred p; L: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra L; }" ON(&empty));
+        w[t] = a[t + 32];  // overwrites
+    } else {
+        asm volatile("{ .reg .pred p; L: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra L; }" ON(&full));
+        x[lane] = w[READS];  // reads
+        MEETS_AFTER;
+        if (ARRIVES) ARRIVE(&empty);
+    }
+}
+"""
+)
+
+
+def lockstep(arrivals: int, arrives: str, meets: str, meets_after: str, reads: str = "lane") -> set[tuple[str, int]]:
+    """Codes and lines of what strict rules find in a producer and a consumer."""
+    defines = f"ARRIVALS={arrivals}", f"ARRIVES={arrives}", f"MEETS={meets}", f"MEETS_AFTER={meets_after}"
+    found = set()
+    for seed in SEEDS:
+        a, x = np.arange(64, dtype=np.int32), np.zeros(32, np.int32)
+        report = run(compile_cuda(ONE_ARRIVES, *defines, f"READS={reads}"), "k", 1, 64, [a, x], seed=seed)
+        assert report.ok, str(report)
+        found |= {(finding.code, outer(finding.location)) for finding in report.findings}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "arrives"),
+    [(1, "lane == 0"), (1, "lane == 7"), (32, "true"), (16, "lane < 16"), (2, "lane % 31 == 0")],
+)
+def test_an_arrival_orders_what_its_lane_did_or_had_met(arrivals: int, arrives: str) -> None:
+    meets = "__syncwarp()"
+    reads, overwrites = (("race_lockstep", line_of(ONE_ARRIVES, f"// {what}")) for what in ("reads", "overwrites"))
+    assert lockstep(arrivals, arrives, meets, meets) == set()
+    everyone = arrivals == 32
+    assert lockstep(arrivals, arrives, "FENCE_PROXY", meets) == (set() if everyone else {reads})
+    assert lockstep(arrivals, arrives, meets, "FENCE_PROXY") == (set() if everyone else {overwrites})
+    assert lockstep(arrivals, arrives, meets, "FENCE_PROXY", "5") == (set() if everyone else {overwrites})
+    assert lockstep(arrivals, arrives, "if (lane < 16) __syncwarp(0xffff)", meets) == (set() if everyone else {reads})

@@ -150,3 +150,37 @@ def test_a_barrier_is_no_fence_for_what_a_load_has_polled(bug: tuple[str, ...]) 
         for finding in report.failures:
             assert re.search(r"race|uninitialised", finding.code), str(finding)
             assert finding.location.line in lines, str(finding)
+
+
+POLLS = """
+extern "C" __global__ void k(const int* x, int* sum, int* lock) {
+    int t = threadIdx.x;
+    if (blockIdx.x == 0) {
+        if (t == 0) {
+            sum[0] = x[0];                                         // stores
+            __threadfence();
+            asm volatile("red.relaxed.gpu.global.add.s32 [%0], 1;" :: "l"(lock) : "memory");
+        }
+        return;
+    }
+    if (t == 0) {
+        int turn;
+#ifdef LOADS
+        do asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(turn) : "l"(lock)); while (!turn);
+#endif
+#ifdef UPDATES
+        do asm volatile("atom.relaxed.gpu.global.or.b32 %0, [%1], 0;" : "=r"(turn) : "l"(lock)); while (!turn);
+#endif
+    }
+    __syncthreads();
+    sum[t + 1] = sum[0];                                           // reads
+}
+"""
+
+
+@pytest.mark.parametrize("polls", [("LOADS",), ("UPDATES",), ("LOADS", "UPDATES")])
+def test_what_an_atomic_reads_is_handed_on_whether_or_not_a_load_has_read_it_before(polls: tuple[str, ...]) -> None:
+    for seed in SEEDS:
+        x, total, lock = np.ones(1, np.int32), np.zeros(65, np.int32), np.zeros(1, np.int32)
+        report = launch(compile_cuda(POLLS, *polls), "k", 2, 64, [x, total, lock], seed=seed)
+        assert {f.code for f in report.failures} == (set() if "UPDATES" in polls else {"race"}), str(report)

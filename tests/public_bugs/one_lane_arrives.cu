@@ -5,7 +5,7 @@
 //
 // report: https://github.com/NVIDIA/cudnn-frontend/pull/426
 // kind: mbarriers
-// finding: none
+// finding: race_lockstep
 // launch: --grid 1 --block 64 --include cuda_src/include --arg x:f32[32]=arange --arg y:f32[32]
 #include "ptx/mbarrier.cuh"
 __global__ void weights(const float* x, float* y) {

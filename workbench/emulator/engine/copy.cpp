@@ -125,7 +125,7 @@ void land_copy_arrival(Cluster& cluster) {
   });
   const int32_t pc =
       std::exchange(warp.pc, arrival.pc);  // a fault is the arrival's, not what the warp does now
-  race_mbarrier_arrive(warp, *arrival.block, arrival.barrier, 0);
+  race_mbarrier_arrive(warp, *arrival.block, arrival.barrier, 0, static_cast<uint32_t>(arrival.lane));
   mbarrier_update(warp, {arrival.block, arrival.barrier}, arrival.lane, 1, 0);
   warp.pc = pc;
 }

@@ -111,6 +111,7 @@ const std::vector<std::string>& fault_names() {
                                                  "sparse_metadata",
                                                  "race_volatile",
                                                  "race_of_replicas",
+                                                 "race_lockstep",
                                                  "tensor_allocation",
                                                  "tensor_bounds",
                                                  "tensor_lanes",

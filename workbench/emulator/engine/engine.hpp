@@ -349,6 +349,7 @@ enum class FaultKind : int32_t {
                      // and elements, 8 bits each from the last on. Of a selector: it, and how many there are
   race_volatile,     // as race, of strong accesses of which one is no more than volatile
   race_of_replicas,  // as race, of lanes of one store to shared memory, where Launch::replicas
+  race_lockstep,     // as race, where an arrival by other lanes of the warp tells of what a lane did
   // Of tensor memory: address is `lane << 16 | column`; other_*: what else uses it.
   tensor_allocation,     // info: why it is refused (AllocationProblem); address: columns
   tensor_bounds,         // what is used is not allocated; info: columns used, detail: BoundsProblem

@@ -190,7 +190,7 @@ void arrive(Warp& warp, const Instruction& instruction) {  // state, [barrier]{,
     race_mbarrier_used(warp, *place.block, place.offset, l, false);
     note_arrival(warp, place, barrier, l, arrivals);
     if (instruction.variant & kDrop) barrier.expected -= arrivals;
-    race_mbarrier_arrive(warp, *place.block, place.offset, instruction.flags);
+    race_mbarrier_arrive(warp, *place.block, place.offset, instruction.flags, static_cast<uint32_t>(l));
     if (instruction.variant & kExpect) barrier.expect_pc = warp.pc;
     mbarrier_update(warp, place, l, arrivals,
                     instruction.variant & kExpect ? static_cast<uint32_t>(value) : 0);

@@ -221,9 +221,17 @@ void share(Warp& warp, uint32_t lanes) {
 }
 
 // What some lane or other knows: what any of them may hand on.
+void tell_of_lanes(const WarpRaces& own, Knowledge& at) {
+  join(at, own.known);
+  for (const LaneKnowledge& part : own.partly) join(at, part.known);
+}
+// All lanes have told of what they had done by then.
+void told_by_all(WarpRaces& own, uint32_t time) {
+  own.arrivals.all = std::max({own.arrivals.all, own.joined, time});
+}
 void tell(const Warp& warp, Knowledge& at) {
-  join(at, warp.races->known);
-  for (const LaneKnowledge& part : warp.races->partly) join(at, part.known);
+  tell_of_lanes(*warp.races, at);
+  told_by_all(*warp.races, warp.races->now());
 }
 Clock known_to_some(const Warp& warp) {
   Clock all = warp.races->known.now;
@@ -244,6 +252,21 @@ uint32_t seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
     for (uint32_t b = other < kLanes ? other : 0; b < (other < kLanes ? other + 1 : kLanes); ++b)
       clock = std::min(clock, of(a, b));
   return clock;
+}
+
+// A lane arrives at an mbarrier: it tells of itself, and of what it knows of other lanes.
+void note_arrival(WarpRaces& own, uint32_t lane) {
+  Arrivals& arrivals = own.arrivals;
+  told_by_all(own, 0);
+  arrivals.lanes[lane] = own.now();
+  if (!own.seen.empty())
+    for (uint32_t other = 0; other < kLanes; ++other)
+      if (other != lane) arrivals.lanes[other] = std::max(arrivals.lanes[other], seen(own, lane, other));
+  arrivals.kept.resize(Arrivals::kKept);
+  const uint32_t place = arrivals.count++ % Arrivals::kKept;
+  arrivals.clock[place] = own.now();
+  arrivals.kept[place].all = arrivals.all;
+  std::copy_n(arrivals.lanes, kLanes, arrivals.kept[place].lanes);
 }
 
 bool is_polled(const Unfenced& part) { return part.known[kPolled].now.far != nullptr; }
@@ -552,7 +575,11 @@ class Touch {
   bool writes(uint32_t entry) const { return (table_.records[entry >> 6].flags & kWrite) != 0; }
 
   void check_set(uint32_t set, uint64_t cell, uint32_t lane) {
-    if (set == 0 || set == fine_set_) return;
+    if (set == 0) return;
+    if (set == fine_set_) {
+      INVARIANT(every(set, [&](uint32_t entry) { return settled(entry); }));
+      return;
+    }
     const uint32_t all = set;
     only_here_ = false;
     while (set & kSet) {
@@ -587,7 +614,8 @@ class Touch {
     if (index & (kept_ - 1)) fine_[index & (kept_ - 1)] = index;  // the first place is that of no record
   }
   void check(uint32_t entry, uint64_t cell, uint32_t lane) {
-    if (!known_fine(entry)) check_record(entry, cell, lane);
+    if (!known_fine(entry)) return check_record(entry, cell, lane);
+    INVARIANT(settled(entry));
   }
   __attribute__((noinline)) void check_record(uint32_t entry, uint64_t cell, uint32_t lane) {
     const uint32_t index = entry >> 6;
@@ -609,9 +637,41 @@ class Touch {
     const bool strong = morally_strong(other);
     if ((!strong || beside_volatile(other, cell)) && !ordered(warp_, other, lane)) {
       if (observed(other, cell, lane)) return;
-      conflict(other, by_at(entry, cell), cell, lane, strong);
+      conflict(other, by_at(entry, cell), cell, lane, strong ? FaultKind::race_volatile : FaultKind::race);
+    } else if (const Arrivals::Arrival* arrival = strong ? nullptr : partly_told(other, lane)) {
+      const uint32_t by = by_at(entry, cell);
+      if (!by_lockstep(other, by, *arrival)) {
+        only_here_ = true;  // another entry of the record may be by other lanes
+        return;
+      }
+      conflict(other, by, cell, lane, FaultKind::race_lockstep);
     }
     is_fine(index);
+  }
+
+  // The arrival from which the lane knows of an access by another warp, where not all lanes had told of
+  // theirs.
+  const Arrivals::Arrival* partly_told(const Record& other, uint32_t lane) const {
+    const Cluster& cluster = *warp_.block->cluster;
+    if (other.cluster != own_.cluster || other.agent >= cluster.races->agents) return nullptr;
+    const uint32_t warps = warp_.machine->warps_per_block;
+    const Arrivals& arrivals = cluster.blocks[other.agent / warps].warps[other.agent % warps].races->arrivals;
+    if (!arrivals.count) return nullptr;
+    uint32_t known = own_.known.now.near[other.agent];
+    for (const LaneKnowledge& part : own_.partly)
+      if ((lane >= kLanes || part.lanes >> lane & 1) && other.agent < part.known.now.near.size())
+        known = std::max(known, part.known.now.near[other.agent]);
+    const Arrivals::Arrival* arrival = arrivals.at(known);
+    return arrival && other.clock > arrival->all ? arrival : nullptr;
+  }
+  // Whether a lane whose access it was, as far as that is known, had not told of it.
+  bool by_lockstep(const Record& other, uint32_t by, const Arrivals::Arrival& arrival) const {
+    bool some = false;
+    const uint32_t lanes = by < kLanes                                              ? 1u << by
+                           : by == kManyLanes && kShared && !(other.flags & kWrite) ? other.lanes
+                                                                                    : 0;
+    for_lanes(lanes, [&](int l) { some |= arrival.lanes[l] < other.clock; });
+    return some;
   }
 
   bool of_warp(const Record& record) const {
@@ -770,6 +830,7 @@ class Touch {
       from_ = since;
       to_ = transition(since, any);
     }
+    INVARIANT(to_ == transition(since, any));
     return to_ == any ? mine : to_;  // but where it takes the place of them all
   }
   uint32_t transition(uint32_t since, uint32_t mine) {
@@ -780,6 +841,8 @@ class Touch {
       if (is_new) place->second = extended(since, mine);
       recent = {key, place->second};
     }
+    INVARIANT(own_.as_issued ||
+              every(since, [&](uint32_t entry) { return kept_in(recent.to, entry, mine); }));
     return recent.to;
   }
   // Two entries between the same ticks: the one whose lanes are those of both, else as the newer one.
@@ -795,6 +858,7 @@ class Touch {
       several.lanes = lanes;
       if (const uint32_t index = new_record(table_, several)) place->second = index << 6 | kManyLanes;
     }
+    INVARIANT(!(lanes & ~lanes_of(place->second)));
     return place->second;
   }
   uint32_t extended(uint32_t since, uint32_t mine) {
@@ -840,12 +904,11 @@ class Touch {
   }
 
   // A store's race with another one waits for what it stores.
-  void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane, bool strong = false) const {
+  void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane,
+                FaultKind kind = FaultKind::race) const {
     Fault fault = conflict_with(other, by, cell, lane);
-    if (strong) {
-      fault.kind = FaultKind::race_volatile;
-      return report(*warp_.block->cluster, fault);
-    }
+    fault.kind = kind;
+    if (kind != FaultKind::race) return report(*warp_.block->cluster, fault);
     const uint64_t offset = std::max(cell << shift_, start_);
     const bool plain = flags_ == kWrite && (other.flags & 0xff) == kWrite && !(fault.info & kAsynchronous);
     const uint8_t* bytes = plain && warp_.races->storing ? stored_at(offset) : nullptr;
@@ -912,6 +975,30 @@ class Touch {
     return fault;
   }
 
+#ifdef WORKBENCH_INVARIANTS
+  template <class F>
+  bool every(uint32_t set, F holds) const {
+    for (; set & kSet; set = table_.nodes[set & ~kSet].parent)
+      if (!holds(table_.nodes[set & ~kSet].entry)) return false;
+    return holds(set);
+  }
+  // Whether an access comes before this one, conflicts with none, or has been blamed. What only this access
+  // may disregard is not looked at again.
+  bool settled(uint32_t entry) const {
+    const Record& other = table_.records[entry >> 6];
+    const Cluster& cluster = *warp_.block->cluster;
+    return kept_ == kOwnKept || !((flags_ | other.flags) & kWrite) || is_own(entry) || ordered(own_, other) ||
+           ((flags_ | other.flags) & (kGuess | kStrong)) || !own_.overwrites.empty() ||
+           !warp_.machine->reported.known.empty() || cluster.suspected.kind != FaultKind::none;
+  }
+  // Whether a set has an entry of the one that it was made from, or one that stands for it.
+  bool kept_in(uint32_t set, uint32_t entry, uint32_t mine) const {
+    const Record &old = table_.records[entry >> 6], &now = table_.records[mine >> 6];
+    return !every(set, [&](uint32_t one) { return one != entry; }) || replaces(entry, mine) ||
+           (old.cluster == now.cluster && old.agent == now.agent && old.clock == now.clock);
+  }
+#endif
+
   const Warp& warp_;
   const WarpRaces& own_;
   RecordTable& table_;
@@ -921,10 +1008,12 @@ class Touch {
   uint64_t base_, start_ = 0;
   uint32_t record_;
   uint16_t flags_;
-  // known to come before: records, in places for so many of them, and a set
+  // Records that come before whatever the warp does, or have been blamed, in places for so many of them; and
+  // a set of which no entry conflicts with this access. Own ones hold for this access alone.
   static constexpr uint32_t kOwnKept = 16;
   uint32_t *fine_, own_fine_[kOwnKept], kept_ = kRecentlyBefore, fine_set_ = 0;
-  uint32_t from_ = 0, to_ = 0;  // the last transition
+  uint32_t from_ = 0,
+           to_ = 0;  // the last transition, to which this access adds its own entry of no known lane
   uint32_t first_lane_ = 0, element_bytes_ = 0, readers_ = kUnknownLane;
   bool only_here_ = false;  // what was found to come before holds for this cell, and not for its records
 };
@@ -1233,8 +1322,8 @@ void start_races(Cluster& cluster, int64_t index) {
       state.partly.clear();
       state.unfenced.clear();
       std::fill_n(state.storers, kLanes, 0u);
-      for (auto& both : state.last_acquired)
-        for (auto& last : both) last = nullptr;
+      for (auto& by_reach : state.last_acquired)
+        for (LastAcquired& last : by_reach) last = {};
       state.last_proxied = nullptr;
       state.series = machine.series.get();
       state.first_cluster = launch.first_cluster;
@@ -1242,8 +1331,10 @@ void start_races(Cluster& cluster, int64_t index) {
       state.known.now.far = launch.at_start;
       state.cluster = launch.first_cluster + static_cast<uint32_t>(index);
       state.agent = block.rank * machine.warps_per_block + static_cast<uint32_t>(warp.id);
-      state.joined = 0;
+      state.joined = state.joined_initialised = 0;
       state.seen.clear();
+      state.arrivals.all = state.arrivals.count = 0;
+      std::fill_n(state.arrivals.lanes, kLanes, 0u);
       std::fill_n(state.shared_before, kRecentlyBefore, 0u);
       std::fill_n(state.global_before, kRecentlyBefore, 0u);
       state.known.now.near.assign(agents_of(machine) + (has_executors(machine) ? kStorers : 0), 0);
@@ -1710,6 +1801,7 @@ void race_arrive_relaxed(Warp& warp, Knowledge& at, const Clock& fenced) {
   told.proxied = known.proxied;
   told.initialised = known.initialised;
   join(at, told);
+  if (warp.races->agent < fenced.near.size()) told_by_all(*warp.races, fenced.near[warp.races->agent]);
   warp.races->tick();
 }
 
@@ -1794,14 +1886,16 @@ void race_mbarrier_initialised(const Warp& warp, Block& block, uint32_t offset, 
   barrier.lane = static_cast<uint32_t>(lane);
 }
 
-void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset, int32_t flags) {
+void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset, int32_t flags, uint32_t lane) {
   if (!block.races) return;
   Knowledge& arriving = block.races->mbarriers[offset].arriving;
-  const Knowledge& known = warp.races->known;
+  WarpRaces& own = *warp.races;
   if (is_relaxed(flags))
-    race_arrive_relaxed(warp, arriving, &block == warp.block ? known.fenced_block : known.fenced_cluster);
-  else
-    race_arrive(warp, arriving);
+    return race_arrive_relaxed(warp, arriving,
+                               &block == warp.block ? own.known.fenced_block : own.known.fenced_cluster);
+  tell_of_lanes(own, arriving);
+  note_arrival(own, lane);
+  own.tick();
 }
 
 uint32_t race_copier(const Block& block, uint32_t barrier) {
@@ -1814,6 +1908,7 @@ std::shared_ptr<const Clock> race_issued(Warp& warp, uint32_t lane) {
   auto known = std::make_shared<Clock>(own.known.now);
   for (const LaneKnowledge& part : own.partly)
     if (part.lanes >> lane & 1) join(*known, part.known.now);
+  told_by_all(own, own.now());
   own.tick();
   return known;
 }
@@ -1828,6 +1923,7 @@ void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uin
   engine = std::max(engine, static_cast<uint32_t>(phase + 1));
   uint32_t& reader = times[issuer.races->agent];  // of what the copy read
   reader = std::max(reader, issuer.races->now());
+  told_by_all(*issuer.races, issuer.races->now());
 }
 
 void race_mbarrier_completed(Block& block, uint32_t offset) {
@@ -1879,31 +1975,62 @@ void each_flag(Warp& warp, Space space, const uint64_t* address, F f) {
   }
 }
 
+#ifdef WORKBENCH_INVARIANTS
+// Whether a clock has come as far as others.
+bool covers(const Clock& clock, uint32_t cluster, const Far& others) {
+  return std::all_of(others.begin(), others.end(), [&](const auto& other) {
+    for (uint32_t agent = 0; agent < other.second->size(); ++agent)
+      if ((*other.second)[agent] && !knows(clock, cluster, other.first, agent, (*other.second)[agent]))
+        return false;
+    return true;
+  });
+}
+bool has_acquired(const WarpRaces& own, const Far& from, uint32_t lanes, Acquires acquires) {
+  bool all = true;
+  for_lanes(lanes, [&](int l) {
+    Clock clock = own.known.now;
+    for (const LaneKnowledge& part : own.partly)
+      if (part.lanes >> l & 1) join(clock, part.known.now);
+    for (const Unfenced& part : own.unfenced)
+      if (acquires != kAtOnce && part.lanes >> l & 1)
+        for (const Knowledge& known : part.known) join(clock, known.now);
+    all &= covers(clock, own.cluster, from);
+  });
+  return all;
+}
+#endif
+
 // Lanes read what a fence or a release of that reach has put there.
-void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes, Reach reach, bool at_once,
-             bool by_load = false) {
+void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes, Reach reach,
+             Acquires acquires) {
   WarpRaces& own = *warp.races;
-  auto& last = own.last_acquired[at_once][reach];
-  uint32_t& last_lanes = own.last_acquired_lanes[at_once][reach];
-  if (!from || (last == from && !(lanes & ~last_lanes))) return;
-  last = from;
-  last_lanes = lanes;
+  LastAcquired& last = own.last_acquired[acquires][reach];
+  if (!from) return;
+  if (last.from == from && !(lanes & ~last.lanes)) {
+    INVARIANT(has_acquired(own, *from, lanes, acquires));
+    return;
+  }
+  last = {from, lanes};
   Knowledge learnt;
   const auto near = from->find(own.cluster);
   if (near != from->end()) join(learnt.now.near, *near->second);
   join(learnt.now.far, from);
-  if (!at_once && by_load && learnt.now.far) {  // what other clusters have told
+  if (acquires == kByLoad) {  // what other clusters have told
     Knowledge polled;
     std::swap(polled.now.far, learnt.now.far);
     add_unfenced(own, polled, lanes, kPolled);
   }
-  if (!at_once) return add_unfenced(own, learnt, lanes, reach);
+  if (acquires != kAtOnce) return add_unfenced(own, learnt, lanes, reach);
   learn(warp, learnt, lanes);
   own.tick();
 }
 
 void acquire_proxied(WarpRaces& own, const std::shared_ptr<const Far>& from) {
-  if (!from || own.last_proxied == from) return;
+  if (!from) return;
+  if (own.last_proxied == from) {
+    INVARIANT(covers(own.known.proxied, own.cluster, *from));
+    return;
+  }
   own.last_proxied = from;
   const auto near = from->find(own.cluster);
   if (near != from->end()) join(own.known.proxied.near, *near->second);
@@ -1938,6 +2065,8 @@ void race_released(Warp& warp, Space space, const uint64_t* address, int32_t fla
     return;
   if (releases) take_unfenced(warp, warp.active, reach == kDeviceReach ? kPolled : reach);
   const Clock now = releases ? known_to_some(warp) : Clock{};
+  const Times& told = releases ? now.near : own.known.fenced_block.near;
+  if (own.agent < told.size()) told_by_all(own, told[own.agent]);
   // What is ordered by a fence, or by this, reaches no further than either.
   const auto up_to = [&](Reach r, const Clock& fenced) {
     return reach < r ? nullptr : published(own, releases ? now : fenced);
@@ -1962,7 +2091,7 @@ void race_released(Warp& warp, Space space, const uint64_t* address, int32_t fla
 void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool by_load) {
   if (!warp.races) return;
   const int order = flags & kOrderMask;
-  const bool at_once = order == kAcquires || order >= kBoth;
+  const Acquires acquires = order == kAcquires || order >= kBoth ? kAtOnce : by_load ? kByLoad : kByAtomic;
   const Reach reach = reach_of(flags);
   const Lock lock(*warp.machine);
   if (warp.machine->races->releases.empty() && warp.block->cluster->races->releases.empty()) return;
@@ -1971,20 +2100,20 @@ void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t fla
     if (found == all.end()) return;
     const Release& release = found->second;
     acquire_proxied(*warp.races, release.proxied);
-    if (reach == kDeviceReach) acquire(warp, release.device, lanes, kDeviceReach, at_once, by_load);
+    if (reach == kDeviceReach) acquire(warp, release.device, lanes, kDeviceReach, acquires);
     const auto near = release.near.find(warp.races->cluster);
     if (near == release.near.end()) return;
     for (const NearRelease& one : near->second)
       if (one.rank == warp.block->rank)
-        acquire(warp, one.block, lanes, kBlockReach, at_once);
+        acquire(warp, one.block, lanes, kBlockReach, acquires == kAtOnce ? kAtOnce : kByAtomic);
       else if (reach >= kClusterReach)
-        acquire(warp, one.cluster, lanes, kClusterReach, at_once);
+        acquire(warp, one.cluster, lanes, kClusterReach, acquires == kAtOnce ? kAtOnce : kByAtomic);
   });
 }
 
 std::unique_lock<std::mutex> race_in_order(const Warp& warp) {
   const Machine& machine = *warp.machine;
-  if (!machine.races || !machine.races->locked || !machine.prepared->observes) return {};
+  if (!machine.races || !machine.races->locked || !machine.races->observes) return {};
   return std::unique_lock<std::mutex>(machine.races->mutex);
 }
 
@@ -2002,7 +2131,12 @@ void race_observed(Warp& warp, Space space, const uint64_t* address, uint32_t by
     ClusterRaces& cluster = *warp.block->cluster->races;
     RecordTable& table = shared ? cluster.table : machine.races->table;
     if (access == Access::read && table.observed.empty()) return;
-    const uint32_t record = shared ? warp.races->shared_record[pc] : warp.races->global_record[pc];
+    uint32_t record = shared ? warp.races->shared_record[pc] : warp.races->global_record[pc];
+    const Record& newest = table.records[record];
+    // Where the access was recorded, a release has at most told twice since: after a fence, and by itself.
+    // A lane that has found no memory has no record, and the newest is an older one.
+    if (newest.clock + 2 < warp.races->now() || newest.cluster != warp.races->cluster) record = 0;
+    INVARIANT(!record || (newest.agent == warp.races->agent && newest.pc == warp.pc));
     const uint16_t flags = table.records[record].flags;
     // a narrow scope may not include whoever updates, or observes
     const bool alone = shared && machine.cluster_size == 1;

@@ -10,15 +10,26 @@
 //
 // Lanes of a warp share its clock. Between lanes order comes from bar.warp.sync and the other collectives
 // with a member mask, and from barriers. What only some lanes have waited for (an mbarrier, a flag), the
-// others know once these have joined them. What a lane hands on counts for its whole warp.
+// others know once these have joined them. What a lane hands on counts for its whole warp; where it does so
+// by arriving at an mbarrier, what other lanes have done since they met is told by the warp's lockstep alone.
+//
+// What has been found out once is kept in several places. Each says what holds for what it keeps, and
+// INVARIANT asks whether it does, in the sanitized build.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 
 #include "memory.hpp"
+
+#ifdef WORKBENCH_INVARIANTS
+#define INVARIANT(condition) ((condition) ? void() : std::abort())
+#else
+#define INVARIANT(condition) void()
+#endif
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
@@ -105,9 +116,10 @@ struct Observed {
 struct RecordTable {
   std::vector<Record> records{Record{}};
   std::vector<Node> nodes{Node{}};
-  std::unordered_map<uint64_t, uint32_t> transitions;  // (set, entry) to the set with both
-  std::unordered_map<uint64_t, uint32_t> by_many;      // (entry, lanes) to the entry of these lanes
-  std::unordered_map<uint64_t, Observed> observed;     // by place
+  // (set, entry) to the set with both, but for what comes before the entry in all that conflicts with either
+  std::unordered_map<uint64_t, uint32_t> transitions;
+  std::unordered_map<uint64_t, uint32_t> by_many;   // (entry, lanes) to the entry of these lanes
+  std::unordered_map<uint64_t, Observed> observed;  // by place
 
   struct Recent {
     uint64_t key = 0;
@@ -138,11 +150,37 @@ struct Unfenced {  // what lanes have read of flags or mbarriers, with no fence 
 
 constexpr uint32_t kRecentlyBefore = 128;
 
+// The newest arrivals of lanes at mbarriers. Each comes between two ticks, so that who knows the warp's clock
+// up to its time has learnt it from there. What a lane did is told in its own name up to `all`, where every
+// lane's was, or up to its time in `lanes`, when it arrived itself, or one that knew of it.
+struct Arrivals {
+  static constexpr uint32_t kKept = 64;
+  uint32_t all = 0, lanes[kLanes] = {}, count = 0;
+  struct Arrival {
+    uint32_t all, lanes[kLanes];
+  };
+  uint32_t clock[kKept] = {};
+  std::vector<Arrival> kept;
+
+  const Arrival* at(uint32_t time) const {
+    for (uint32_t k = 0; k < std::min(count, kKept); ++k)
+      if (clock[k] == time) return &kept[k];
+    return nullptr;
+  }
+};
+
 struct Overwrite {  // of what another store has written: a race, unless it stores the same
   Fault fault;
   const uint8_t* bytes;
   uint8_t before[16];
   uint32_t count;
+};
+
+// How lanes read what others have released: a fence takes what they need one for.
+enum Acquires : int { kAtOnce, kByAtomic, kByLoad };
+struct LastAcquired {  // the lanes know it, or it waits for a fence of that reach to take it
+  std::shared_ptr<const Far> from;
+  uint32_t lanes = 0;
 };
 
 struct WarpRaces {
@@ -151,20 +189,22 @@ struct WarpRaces {
   Knowledge known;                    // to all lanes
   std::vector<LaneKnowledge> partly;  // to some
   std::vector<Unfenced> unfenced;
-  std::shared_ptr<const Far> last_acquired[2][kDeviceReach + 1], last_proxied;  // of [unfenced or at once]
-  uint32_t last_acquired_lanes[2][kDeviceReach + 1] = {};
+  LastAcquired last_acquired[kByLoad + 1][kDeviceReach + 1];
+  std::shared_ptr<const Far> last_proxied;  // of what has been read: `known.proxied` includes it
   bool as_issued = false;  // a copy goes on in the warp's name: known is what was known when it began,
   uint32_t copier = 0, copied = 0;  // and it reads as this agent, at this time
   uint32_t cluster = 0, agent = 0;
   uint32_t first_cluster = 0, clusters = 0;  // of its launch
   const LaunchSeries* series = nullptr;
-  uint32_t storers[kLanes] = {};                       // agents of the lanes' bulk stores, or 0
-  uint32_t joined = 0;                                 // up to here all lanes know of each other
-  uint32_t joined_initialised = 0;                     // and of each other's mbarriers
-  std::vector<uint32_t> seen;                          // [lane][other]: and in part, up to there
-  std::vector<uint32_t> shared_record, global_record;  // the newest, by instruction
+  uint32_t storers[kLanes] = {};    // agents of the lanes' bulk stores, or 0
+  uint32_t joined = 0;              // up to here all lanes know of each other
+  uint32_t joined_initialised = 0;  // and of each other's mbarriers
+  std::vector<uint32_t> seen;       // [lane][other]: and in part, up to there
+  Arrivals arrivals;
+  std::vector<uint32_t> shared_record, global_record;  // the newest, by instruction; each says whose it is
 
-  // Records known to come before whatever the warp does from now on, by their number modulo the size.
+  // Records that come before whatever all lanes do from now on, or have been blamed, by their number modulo
+  // the size.
   uint32_t shared_before[kRecentlyBefore], global_before[kRecentlyBefore];
 
   uint32_t now() const { return known.now.near[agent]; }
@@ -183,7 +223,7 @@ struct MbarrierKnowledge {
   uint32_t slot = 0;
   Record initialised{};  // by which instruction
   uint32_t lane = 0;
-  std::vector<uint8_t> visible;  // to an agent, see Visible in visibility.cpp
+  std::vector<uint8_t> visible;  // to an agent for good, or blamed; see Visible in visibility.cpp
   std::vector<LastUse> uses;     // by every agent
 };
 
@@ -298,7 +338,7 @@ void race_cluster_completed(ClusterRaces& races);
 void race_exit(Warp& warp);
 void race_mbarrier_initialised(const Warp& warp, Block& block, uint32_t offset, int lane);
 inline bool is_relaxed(int32_t flags) { return (flags & kOrderMask) == 1; }
-void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset, int32_t flags);
+void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset, int32_t flags, uint32_t lane);
 void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uint64_t phase);
 void race_mbarrier_completed(Block& block, uint32_t offset);
 void race_mbarrier_passed(Warp& warp, uint32_t offset, uint32_t lanes, int32_t flags);

@@ -317,6 +317,14 @@ class Races(Launches):
         advice = "where they are sums, a product is fused into them in some lanes: without fusion all round alike"
         return message, advice
 
+    def explain_race_lockstep(self) -> tuple[str, str]:
+        """An access of a lane that another lane of its warp tells of by an arrival."""
+        return (
+            f"{self.both_accesses()}: another lane of that warp has arrived at an mbarrier since, which orders what "
+            "it did itself, and only what lanes did that had met it before",
+            "call __syncwarp() between the accesses of the warp and the arrival, or let every lane arrive",
+        )
+
     def both_accesses(self) -> str:
         """Who does what to which element here, and who did there."""
         seen, other = self.seen, self.other
