@@ -298,8 +298,11 @@ class Clocks:
             self._take_unfenced(self.threads(warp, lanes))
         threads = self.threads(warp, WARP_MASK if self.by_warp else lanes)
         told: Times = (self.known if release else self.fenced[scope])[threads].max(axis=0)
-        if self.ahead and told.any() and (lanes != WARP_MASK or warp in self.apart):
-            told = np.maximum(told, self.ahead[self._together_again(warp)][warp])
+        if self.ahead and (lanes != WARP_MASK or warp in self.apart):
+            again = self._together_again(warp)
+            coming = self.program.operations[self.number + 1 : again]
+            if told.any() or any(isinstance(o, Fence) and o.warp == warp for o in coming):  # lanes ahead may fence
+                told = np.maximum(told, self.ahead[again][warp])
         own = self.threads(warp)
         if by_lane and release:
             told = told.copy()
