@@ -380,3 +380,11 @@ NOTES = {
     ),
 }
 """Of a missed case or an alarm, `SUITE/CASE`: who is right."""
+
+NOT_EXECUTED = {
+    "GPUVerify/loop_unwind",
+    "GPUVerify/memcpy/fail_arrayofstruct",
+    "GPUVerify's benchmarks/C++AMP/BitonicSort/transpose_kernel, MUTATION",
+    "GPUVerify's benchmarks/CUDA20/scan/workefficient, MUTATION",
+}
+"""Missed cases without a race in what is executed: the compiler has removed it, or the mutation makes none."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import recorded
-from suite_cases import NOTES, PRELUDE, SUITES, Case, document_of
+from suite_cases import NOT_EXECUTED, NOTES, PRELUDE, SUITES, Case, document_of
 from tabulate import tabulate
 
 from workbench.devices.emulated import EmulatedDevice
@@ -141,8 +141,8 @@ def ratio(part: int, whole: int) -> str:
     return f"{part / whole:.3f}" if whole else "-"
 
 
-def figures(rows: list[dict[str, Any]]) -> list[Any]:
-    """The cells of one suite: counts, recall, precision, and how many findings are at the line that is wrong."""
+def figures(rows: list[dict[str, Any]], not_executed: int = 0) -> list[Any]:
+    """The cells of one suite: counts, recall, that without what is `not_executed`, precision, places that are right."""
     count = Counter(row["as"] for row in rows)
     found, strict, missed, alarm = (count[name] for name in OUTCOMES[:4])
     placed = [row["at"] for row in rows if row["as"] == "found" and "at" in row]
@@ -150,6 +150,7 @@ def figures(rows: list[dict[str, Any]]) -> list[Any]:
         len(rows),
         *(count[name] for name in OUTCOMES),
         ratio(found + strict, found + strict + missed),
+        ratio(found + strict, found + strict + missed - not_executed),
         ratio(found, found + alarm),
         f"{sum(placed)} of {len(placed)}" if placed else "-",
     ]
@@ -158,14 +159,20 @@ def figures(rows: list[dict[str, Any]]) -> list[Any]:
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
     suites = record["suites"]
-    head = ["suite", "cases", *OUTCOMES, "recall", "precision", "at the line"]
-    table = [[f"[{n}](https://github.com/{SUITES[n].repository})", *figures(suites[n]["rows"])] for n in suites]
-    table.append(["all", *figures([row for kept in suites.values() for row in kept["rows"]])])
+    head = ["suite", "cases", *OUTCOMES, "recall", "executed", "precision", "at the line"]
+    absent = {n: sum(f"{n}/{row['case']}" in NOT_EXECUTED for row in suites[n]["rows"]) for n in suites}
+    table = [
+        [f"[{n}](https://github.com/{SUITES[n].repository})", *figures(suites[n]["rows"], absent[n])] for n in suites
+    ]
+    every = [row for kept in suites.values() for row in kept["rows"]]
+    table.append(["all", *figures(every, sum(absent.values()))])
     parts = [
         "# Suites that others wrote\n",
         "`workbench emulate` judges public suites whose authors say which kernels are wrong. *found*, *strict* and "
         "*missed* count the faulty ones, *alarm* and *clean* the correct ones. Recall counts strict findings; "
-        "precision is that of errors. *at the line*: findings where a suite marks the line, those that name it. "
+        "*executed* is recall of races in what is executed, without those that the compiler has removed and mutations "
+        "that make none; precision is that of errors. *at the line*: findings where a suite marks the line, those that "
+        "name it. "
         "Written by `benchmarks/suites.py` from [the JSON beside it](suites.json).\n",
         recorded.made_on(record),
         tabulate(table, head, "pipe") + "\n",

@@ -198,7 +198,8 @@ def test_a_case_of_a_suite_is_launched_as_its_first_lines_say_and_counted_by_its
     missed = {"case": "other", "faulty": True, "as": "missed", "said": ""}
     strict = {"case": "equal", "faulty": True, "as": "strict", "said": "race_same_value at 1"}
     counted = suites.figures([*rows.values(), missed, strict])
-    assert counted == [5, 1, 1, 1, 0, 1, 1, "0.667", "1.000", "1 of 1"]
+    assert counted == [5, 1, 1, 1, 0, 1, 1, "0.667", "0.667", "1.000", "1 of 1"]
+    assert suites.figures([*rows.values(), missed, strict], 1)[7:9] == ["0.667", "1.000"]
     made = {"environment": {"commit": "c" * 40, "date": "2026-01-02"}, "device": {"name": "emulator", "driver": ""}}
     kept = {"commit": "d" * 40, "rows": [*rows.values(), missed]}
     page = suites.page(made | {"suites": {"Faial": kept}})
@@ -206,7 +207,10 @@ def test_a_case_of_a_suite_is_launched_as_its_first_lines_say_and_counted_by_its
 
 
 def test_the_page_of_suites_is_made_of_its_record() -> None:
-    assert recorded.page_beside(suites.RECORD).read_text() == suites.page(recorded.read(suites.RECORD))
+    record = recorded.read(suites.RECORD)
+    assert recorded.page_beside(suites.RECORD).read_text() == suites.page(record)
+    missed = {f"{n}/{r['case']}" for n, kept in record["suites"].items() for r in kept["rows"] if r["as"] == "missed"}
+    assert missed >= suite_cases.NOT_EXECUTED
 
 
 @pytest.mark.parametrize(
