@@ -108,13 +108,15 @@ def _rows(
     magnitudes = arrays_like("magnitudes of the operation", magnitudes, {name: shapes[name] for name in magnitudes})
     found = {}
     for name in arrays:
-        got, right = answer[name].astype(np.float64), expected[name].astype(np.float64)
-        if (np.isfinite(right) & ~np.isfinite(got)).any():
-            raise BadOperation(f"model of the operation gives {name} that is not finite where the reference is")
+        got, right = (values[name].astype(np.float64, copy=False) for values in (answer, expected))
         finite = np.isfinite(right)
+        if (finite & ~np.isfinite(got)).any():
+            raise BadOperation(f"model of the operation gives {name} that is not finite where the reference is")
         with np.errstate(invalid="ignore"):
-            errors = np.where(finite, np.abs(got - right), 0.0)
-        sizes = np.where(finite, magnitudes.get(name, np.abs(right)), 0.0)
+            errors = np.abs(got - right)
+        sizes = magnitudes[name] if name in magnitudes else np.abs(right)
+        if not finite.all():
+            errors, sizes = (np.where(finite, values, 0.0) for values in (errors, sizes))
         alone = name in problem.elementwise
         found[name] = (sizes, errors) if alone else (_largest(sizes), _largest(errors))
     return found
