@@ -11,6 +11,8 @@ from workbench.emulator import Memory, TensorMap
 GOOD: dict[str, Any] = dict(  # noqa: C408 - names as in the signature
     address=1 << 40, element_bytes=2, shape=(128, 64), strides=(256,), box=(64, 64), swizzle=128
 )
+PACKED: dict[str, Any] = {"element_bytes": 1, "element_type": "16u4_align8b", "shape": (256, 64), "box": (256, 64)}
+GAPS: dict[str, Any] = {"element_bytes": 8, "element_type": "16u4_align16b", "shape": (256, 64), "box": (128, 64)}
 
 
 def test_a_good_map() -> None:
@@ -19,6 +21,8 @@ def test_a_good_map() -> None:
     assert tensor.box_bytes == 64 * 64 * 2
     assert tensor.extent == 63 * 256 + 256
     assert tensor.element_strides == (1, 1)
+    for kind in (PACKED, GAPS):
+        assert TensorMap(**{**GOOD, **kind}).box_bytes == 64 * 128 // (1 if kind is PACKED else 2)
     assert TensorMap(Memory().allocate(1 << 20, "A"), 2, (64,), (), (64,)).address % 256 == 0
 
 
@@ -45,6 +49,14 @@ def test_a_good_map() -> None:
         ({"element_bytes": 3}, "1, 2, 4 or 8"),
         ({"element_type": "float32"}, "float32 has 4 bytes"),
         ({"nan_fill": True}, "only for a float type"),
+        (PACKED | {"shape": (127, 64)}, "multiple of 2 elements"),
+        (PACKED | {"box": (16, 64)}, "make the box 32 elements wide, or a multiple of 32 elements"),
+        (PACKED | {"element_bytes": 2}, "16u4_align8b has 1 bytes"),
+        (GAPS | {"address": (1 << 40) + 16}, "multiple of 32"),
+        (GAPS | {"strides": (272,)}, "pad rows to 288"),
+        (GAPS | {"shape": (192, 64)}, "multiple of 128 elements"),
+        (GAPS | {"box": (64, 64)}, "a box has 128"),
+        (GAPS | {"swizzle": 64}, "no swizzle, 128 or 128B_ATOM_32B"),
     ],
 )
 def test_what_the_driver_refuses(change: dict[str, Any], words: str) -> None:

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from asynchronous import swizzled
 
-from workbench.emulator import PixelBox, Report, TensorMapOf, _engine, launch, load
+from workbench.emulator import (
+    KernelFault,
+    Memory,
+    PixelBox,
+    Report,
+    TensorMap,
+    TensorMapOf,
+    _engine,
+    execute,
+    launch,
+    load,
+)
 
 ROWS, COLUMNS, WIDTH = 40, 64, 32
 
@@ -291,3 +302,79 @@ def test_the_bytes_of_the_odd_block_are_missed_where_it_counts_its_own() -> None
     text = pair(COPY.format(".cta_group::2", "%bar"))
     result = run(text, TensorMapOf(matrix, (4, WIDTH)), [16, 8], found, blocks=2)
     assert result.findings[0].code in ("deadlock", "mbarrier_bytes", "exited_with_work")
+
+
+ATOMS: dict[str, tuple[int, int, int]] = {  # rows that differ, the lowest bit that is exchanged, halves by odd rows
+    "128B_ATOM_32B": (3, 5, 0),
+    "128B_ATOM_32B_FLIP_8B": (3, 5, 1),
+    "128B_ATOM_64B": (1, 6, 0),
+}
+PACKED = {"16u4_align8b": (4, 0), "16u4_align16b": (4, 8), "16u6_align16b": (6, 4)}  # bits, bytes behind 16 elements
+
+
+def loaded(
+    tensor: TensorMap, memory: Memory, place: tuple[int, int], nbytes: int, counted: int, after: str = ""
+) -> bytes:
+    """Shared memory after a box has come there, whose bytes are counted."""
+    body = f"""
+    @!%first bra W;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {counted};
+    cp.async.bulk.tensor.2d.shared::cta.global.tile.{COMPLETE} [%to], [%m, {{%c0, %c1}}], [%bar];
+    {wait_and_copy(nbytes)} {after}"""
+    found = memory.upload(np.zeros(nbytes, np.uint8), "found")
+    given = [tensor, memory.upload(np.array(place, np.int32), "c"), found]
+    entry = load(kernel(body, coordinates=2, nbytes=nbytes), arch="sm_100a").entries["k"]
+    execute(entry, 1, 32, given, memory=memory, cluster=1, strict=True)
+    return memory.read(found, np.uint8, (nbytes,)).tobytes()
+
+
+@pytest.mark.parametrize("swizzle", [0, 128, "128B_ATOM_32B"])
+@pytest.mark.parametrize("kind", PACKED)
+def test_packed_elements_come_with_their_gaps_and_count_without(kind: str, swizzle: int | str) -> None:
+    bits, gap = PACKED[kind]
+    row, memory = 256 * bits // 8, Memory()
+    matrix = np.random.default_rng(3).integers(0, 256, (5, row)).astype(np.uint8)
+    unit = 16 * bits // 8
+    tensor = TensorMap(
+        *(memory.upload(matrix, "x"), 1 if gap == 0 else unit, (256, 5), (row,), (128, 4)),
+        swizzle=swizzle,
+        element_type=kind,
+    )
+    assert tensor.extent == matrix.nbytes and tensor.box_bytes == 4 * 8 * unit
+    wanted = np.zeros((4, 8, unit + gap), np.uint8)
+    wanted[:3, :, :unit] = matrix[2:, row // 2 :].reshape(3, 8, unit)  # the fourth row is outside
+    place = np.arange(wanted.size)
+    lines = place >> 7
+    place ^= (lines & 7) << 4 if swizzle == 128 else (lines & 3) << 5 if swizzle else 0
+    laid = np.empty(wanted.size, np.uint8)
+    laid[place] = wanted.reshape(-1)
+    assert loaded(tensor, memory, (128, 2), wanted.size, tensor.box_bytes) == laid.tobytes()
+
+
+@pytest.mark.parametrize("swizzle", ATOMS)
+def test_swizzles_exchange_larger_pieces_and_stores_bring_them_back(swizzle: str) -> None:
+    rows, lowest, halves = ATOMS[swizzle]
+    matrix, memory = np.arange(8 * 128, dtype=np.uint32).astype(np.uint8).reshape(8, 128) ^ 90, Memory()
+    matrix[:, ::2] += np.arange(8, dtype=np.uint8)[:, None]
+    x = memory.upload(matrix, "x")
+    place = np.arange(matrix.size)
+    line = place >> 7
+    laid = np.empty(matrix.size, np.uint8)
+    laid[place ^ (line & rows) << lowest ^ (line & halves) << 3] = matrix.reshape(-1)
+    tensor = TensorMap(x, 1, (128, 8), (128,), (128, 8), swizzle=swizzle)
+    mirrored = "@!%first bra X; cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%m, {%c1, %c0}], [%to]; "
+    mirrored += "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; X:"
+    before = "fence.proxy.async; "
+    assert loaded(tensor, memory, (0, 0), 1024, 1024, before + mirrored) == laid.tobytes()
+    assert memory.read(x, np.uint8, (8, 128)).tobytes() == matrix.tobytes()
+
+
+def test_packed_boxes_begin_at_whole_units_of_16_bytes() -> None:
+    memory = Memory()
+    x = memory.upload(np.zeros((4, 64), np.uint8), "x")
+    tensor = TensorMap(x, 1, (128, 4), (64,), (32, 4), element_type="16u4_align8b")
+    for column in (1, 16):
+        with pytest.raises(KernelFault) as caught:
+            loaded(tensor, memory, (column, 0), 64, 64)
+        assert f"copies a box that begins at element {column} of a row" in str(caught.value.finding)
+        assert "multiples of 32 elements" in caught.value.finding.advice

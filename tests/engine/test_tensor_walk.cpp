@@ -82,3 +82,34 @@ TEST(pixels_run_through_their_bounding_box_and_on) {
                                       {192, 0, 0},
                                       {224, 0, 0}}));  // images end
 }
+
+TEST(packed_elements_are_copied_in_units) {
+  const struct {
+    int type;
+    uint64_t unit, gap, in_row;  // bytes of global memory, behind them in shared memory, and units of a box
+  } kinds[] = {{13, 1, 0, 64}, {14, 8, 8, 8}, {15, 12, 4, 8}};
+  for (const auto& kind : kinds) {
+    TensorMap map{};
+    map.element_type = kind.type;
+    map.address = 4096;
+    map.rank = 2;
+    map.sizes[0] = 256, map.sizes[1] = 3;
+    map.box[0] = 128, map.box[1] = 2;
+    map.strides[1] = 512;
+    map.element_strides[0] = map.element_strides[1] = 1;
+    count_units(map);
+    const auto units = static_cast<int32_t>(kind.in_row);
+    const TilePlace place{&map, {units, 2}, {}, TileMode::box, {}};  // the second half of the last row
+    CHECK(tile_bytes(place) == 2 * kind.in_row * kind.unit);
+    CHECK(bytes_in_shared(place) == 2 * kind.in_row * (kind.unit + kind.gap));
+    const std::vector<Copied> found = rows_of(place);
+    CHECK(found.size() == (kind.gap ? 2 * kind.in_row : 2));
+    for (size_t i = 0; i < found.size(); ++i) {
+      const uint64_t bytes = kind.gap ? kind.unit : kind.in_row,
+                     first = 4096 + 2 * 512 + kind.in_row * kind.unit;
+      const uint64_t from = first + i * bytes, shared = i * (bytes + kind.gap);
+      CHECK(found[i].at == shared);
+      CHECK(i < found.size() / 2 ? found[i].first == from && found[i].last == from + bytes : !found[i].last);
+    }
+  }
+}

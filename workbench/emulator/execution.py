@@ -32,7 +32,7 @@ from .launch_checks import (
     triple,
     whole_number,
 )
-from .memory import ELEMENT_TYPES, Allocation, Memory, TensorMap
+from .memory import ELEMENT_TYPES, SWIZZLES, Allocation, Memory, TensorMap
 from .printing import printed_text
 from .program import Entry, early_returns, line_numbers
 from .ptx import SourceLocation
@@ -510,7 +510,7 @@ def _engine_tensor_map(address: int, tensor: TensorMap) -> _engine.TensorMap:
         (tensor.element_bytes, *tensor.strides),
         tensor.box,
         tensor.element_strides,
-        tensor.swizzle,
+        tensor.swizzle if isinstance(tensor.swizzle, int) else 32 * (SWIZZLES.index(tensor.swizzle) + 1),
         tensor.nan_fill,
         *((pixels.pixels, pixels.lower, pixels.upper, pixels.wide) if pixels is not None else ()),
     )

@@ -75,7 +75,7 @@ class Allocation:
 # The rules are those of ``cuTensorMapEncodeTiled`` and ``cuTensorMapEncodeIm2col``, and each complaint says what would
 # be right.
 
-# name: (value of CUtensorMapDataType, bytes)
+# name: (value of CUtensorMapDataType, bytes of an element, or of a unit of packed ones)
 ELEMENT_TYPES = {
     "uint8": (0, 1),
     "uint16": (1, 2),
@@ -90,9 +90,16 @@ ELEMENT_TYPES = {
     "float32_ftz": (10, 4),
     "tfloat32": (11, 4),
     "tfloat32_ftz": (12, 4),
+    "16u4_align8b": (13, 1),
+    "16u4_align16b": (14, 8),
+    "16u6_align16b": (15, 12),
 }
+UNITS = {"16u4_align8b": (2, 0), "16u4_align16b": (16, 8), "16u6_align16b": (16, 4)}
+"""Of packed types: elements of a unit, whose bytes are those of the type, and bytes behind it in shared memory."""
+
 _BY_BYTES = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
-SWIZZLES = (0, 32, 64, 128)
+SWIZZLES = (0, 32, 64, 128, "128B_ATOM_32B", "128B_ATOM_32B_FLIP_8B", "128B_ATOM_64B")
+_WITH_GAPS = (0, 128, "128B_ATOM_32B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +127,11 @@ class TensorMap:
 
     ``address``: of the tensor in global memory, an ``int`` or an ``Allocation``; ``shape``: elements in each of 1 to
     5 dimensions; ``strides``: bytes from one element to the next in every dimension but the innermost; ``box``:
-    elements moved at once; ``element_strides``: steps between elements taken; ``swizzle``: 0, 32, 64 or 128 bytes;
-    ``element_type`` matters to reductions and to ``nan_fill`` and follows from ``element_bytes`` when it is not
-    given. Elements out of bounds read as zero, or as NaN with ``nan_fill``. Raises ``ValueError`` for a map that the
+    elements moved at once; ``element_strides``: steps between elements taken; ``swizzle``: 0, 32, 64 or 128 bytes, or
+    the driver's name of one of 128 bytes with another atomicity, such as ``128B_ATOM_32B``; ``element_type`` matters to
+    reductions and to ``nan_fill`` and follows from ``element_bytes`` when it is not given. Of packed types, such as
+    ``16u4_align8b``, ``shape`` and ``box`` count single elements, and ``element_bytes`` are those of a unit: ``UNITS``.
+    Elements out of bounds read as zero, or as NaN with ``nan_fill``. Raises ``ValueError`` for a map that the
     driver would refuse.
     """
 
@@ -132,7 +141,7 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     element_strides: tuple[int, ...]
-    swizzle: int
+    swizzle: int | str
     nan_fill: bool
     element_type: str
     pixel_box: PixelBox | None
@@ -145,7 +154,7 @@ class TensorMap:
         strides: Sequence[int],
         box: Sequence[int] | PixelBox,
         element_strides: Sequence[int] | None = None,
-        swizzle: int = 0,
+        swizzle: int | str = 0,
         *,
         nan_fill: bool = False,
         element_type: str | None = None,
@@ -160,7 +169,7 @@ class TensorMap:
                 (box.channels,) + (1,) * (len(shape) - 1) if isinstance(box, PixelBox) else tuple(int(n) for n in box)
             ),
             "element_strides": tuple(int(n) for n in element_strides or (1,) * len(shape)),
-            "swizzle": int(swizzle),
+            "swizzle": swizzle,
             "nan_fill": bool(nan_fill),
             "element_type": element_type or _BY_BYTES.get(element_bytes, ""),
             "pixel_box": pixel_box,
@@ -177,17 +186,28 @@ class TensorMap:
         return len(self.shape)
 
     @property
+    def unit(self) -> tuple[int, int]:
+        """Elements that ``element_bytes`` hold, and bytes behind them in shared memory."""
+        return UNITS.get(self.element_type, (1, 0))
+
+    @property
+    def swizzle_bytes(self) -> int:
+        """Bytes in which the swizzle exchanges pieces."""
+        return self.swizzle if isinstance(self.swizzle, int) else 128
+
+    @property
     def box_bytes(self) -> int:
         """Bytes that one copy of a whole box writes, and that a barrier must expect."""
         if self.pixel_box is not None:
-            return self.element_bytes * self.pixel_box.channels * self.pixel_box.pixels
+            return self.element_bytes * self.pixel_box.channels * self.pixel_box.pixels // self.unit[0]
         steps = (1, *self.element_strides[1:])  # the driver ignores the first
-        return self.element_bytes * prod(-(-b // s) for b, s in zip(self.box, steps, strict=True))
+        return self.element_bytes * prod(-(-b // s) for b, s in zip(self.box, steps, strict=True)) // self.unit[0]
 
     @property
     def extent(self) -> int:
         """Bytes from the address to the end of the last element."""
-        steps = zip(self.shape, (self.element_bytes, *self.strides), strict=True)
+        units = (self.shape[0] // self.unit[0], *self.shape[1:])
+        steps = zip(units, (self.element_bytes, *self.strides), strict=True)
         return self.element_bytes + sum((n - 1) * stride for n, stride in steps)
 
     def _validate(self) -> None:
@@ -208,18 +228,25 @@ class TensorMap:
         ):
             if len(values) != count:
                 raise ValueError(f"{name} must list {count} numbers for {rank} dimensions, not {len(values)}")
-        if self.address % 16:
+        (per, gap), grain = self.unit, 32 if self.unit[1] else 16
+        if self.address % grain:
             raise ValueError(
-                f"the tensor's address {self.address:#x} must be a multiple of 16 bytes: begin it at an element that is"
+                f"the tensor's address {self.address:#x} must be a multiple of {grain} bytes: begin it at an element "
+                "that is"
+            )
+        if self.shape[0] % (128 if gap else per) or (gap and self.box[0] != 128):
+            raise ValueError(
+                f"rows of {self.element_type} have a multiple of {128 if gap else per} elements"
+                f"{', and a box has 128 of them' if gap else ''}; these have {self.shape[0]}, the box {self.box[0]}"
             )
         for dimension, size in enumerate(self.shape):
             if not 1 <= size <= 2**32:
                 raise ValueError(f"dimension {dimension} has {size} elements; 1 to 2^32 are allowed")
         for dimension, stride in enumerate(self.strides, start=1):
-            if stride % 16 or not 0 < stride < 2**40:
+            if stride % grain or not 0 < stride < 2**40:
                 raise ValueError(
-                    f"the stride of dimension {dimension} is {stride} bytes; it must be a positive multiple of 16 "
-                    f"below 2^40: pad rows to {-(-max(stride, 1) // 16) * 16} bytes"
+                    f"the stride of dimension {dimension} is {stride} bytes; it must be a positive multiple of {grain} "
+                    f"below 2^40: pad rows to {-(-max(stride, 1) // grain) * grain} bytes"
                 )
         for dimension, (size, step) in enumerate(zip(self.box, self.element_strides, strict=True)):
             if not 1 <= size <= 256:
@@ -227,22 +254,28 @@ class TensorMap:
                 raise ValueError(f"the box has {what}; 1 to 256 are allowed: copy more in several boxes")
             if not 1 <= step <= 8:
                 raise ValueError(f"the element stride of dimension {dimension} is {step}; 1 to 8 are allowed")
-        inner = self.box[0] * self.element_bytes
+        self._validate_swizzle()
+        if self.nan_fill and not self.element_type.startswith(("float", "bfloat", "tfloat")):
+            raise ValueError(f"out of bounds elements can be NaN only for a float type, not for {self.element_type}")
+
+    def _validate_swizzle(self) -> None:
+        per, gap = self.unit
+        unit = self.element_bytes + gap
+        inner = self.box[0] * unit // per
         if inner % 16:
             raise ValueError(
                 f"the box's inner dimension has {inner} bytes; it must be a multiple of 16 bytes: make the box "
-                f"{-(-inner // 16) * 16 // self.element_bytes} elements wide, or a multiple of "
-                f"{16 // self.element_bytes} elements"
+                f"{-(-inner // 16) * 16 * per // unit} elements wide, or a multiple of {16 * per // unit} elements"
             )
         if self.swizzle not in SWIZZLES:
             raise ValueError(f"a swizzle has 0, 32, 64 or 128 bytes, not {self.swizzle}")
-        if self.swizzle and inner > self.swizzle:
+        if gap and self.swizzle not in _WITH_GAPS:
+            raise ValueError(f"{self.element_type} is loaded with no swizzle, 128 or 128B_ATOM_32B, not {self.swizzle}")
+        if self.swizzle and inner > self.swizzle_bytes:
             raise ValueError(
-                f"the box's inner dimension has {inner} bytes, more than the swizzle of {self.swizzle} bytes: make the "
-                f"box at most {self.swizzle // self.element_bytes} elements wide"
+                f"the box's inner dimension has {inner} bytes, more than the swizzle of {self.swizzle_bytes} bytes: "
+                f"make the box at most {self.swizzle_bytes * per // unit} elements wide"
             )
-        if self.nan_fill and not self.element_type.startswith(("float", "bfloat", "tfloat")):
-            raise ValueError(f"out of bounds elements can be NaN only for a float type, not for {self.element_type}")
 
     def _validate_pixels(self, box: PixelBox) -> None:
         rank = self.rank
@@ -288,20 +321,22 @@ FIELDS = {
     "global_stride": (40, 8, "b64"),
     "box_dim": (72, 2, "b16"),
     "element_stride": (82, 1, "b8"),
+    "swizzle_atomicity": (87, 0, "b8"),
 }
 """By field: where it begins, bytes from one dimension to the next, and the type that is stored."""
 
 _ELEMENT_TYPES = (
     *("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz", "float64"),
-    *("bfloat16", "tfloat32", "tfloat32_ftz"),
+    *("bfloat16", "tfloat32", "tfloat32_ftz", *UNITS),
 )
 
 
 def tensor_bytes(tensor: TensorMap) -> bytes:
     """A tensor map as a kernel finds it in its parameters or in memory."""
     data = bytearray(BYTES)
-    swizzle = (0, 32, 64, 128).index(tensor.swizzle)
-    data[4:8] = bytes([_ELEMENT_TYPES.index(tensor.element_type), tensor.rank, swizzle, tensor.nan_fill])
+    swizzle = SWIZZLES.index(tensor.swizzle)
+    data[4:8] = bytes([_ELEMENT_TYPES.index(tensor.element_type), tensor.rank, min(swizzle, 3), tensor.nan_fill])
+    data[87] = max(swizzle - 3, 0)
     struct.pack_into("<Q", data, 8, tensor.address)
     for d in range(tensor.rank):
         struct.pack_into("<I", data, 16 + 4 * d, tensor.shape[d] - 1)

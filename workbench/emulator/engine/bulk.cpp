@@ -4,6 +4,7 @@
 #include "bulk.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "atomic_update.hpp"
 #include "mbarrier.hpp"
@@ -18,9 +19,12 @@ namespace {
 // ---- tiles
 
 // The swizzle exchanges 16-byte columns by the row of 128 bytes they are in, counted in absolute shared
-// addresses.
+// addresses; or wider ones.
 uint32_t swizzled(uint32_t offset, int swizzle) {
-  return swizzle ? offset ^ (offset >> 7 & static_cast<uint32_t>(swizzle / 16 - 1)) << 4 : offset;
+  const uint32_t row = offset >> 7;
+  if (swizzle == kAtom64) return offset ^ (row & 1) << 6;
+  if (swizzle > 128) return offset ^ (row & 3) << 5 ^ (swizzle == kAtom32Flip ? (row & 1) << 3 : 0);
+  return swizzle ? offset ^ (row & static_cast<uint32_t>(swizzle / 16 - 1)) << 4 : offset;
 }
 
 // Calls f as `each_row` of a place does, with the offset in shared memory.
@@ -46,12 +50,13 @@ void check_proxy(const Warp& warp, const Transfer& transfer) {
   });
 }
 
-// Copies between a row in shared memory and plain bytes, 16 bytes at a time because of the swizzle.
+// Copies between a row in shared memory and plain bytes, 16 bytes at a time because of the swizzle, or 8.
 template <class F>
 void each_piece(uint32_t offset, int64_t begin, int64_t end, int swizzle, F f) {
+  const uint32_t piece = swizzle == kAtom32Flip ? 8 : 16;
   while (begin < end) {
     const uint32_t at = offset + static_cast<uint32_t>(begin);
-    const int64_t length = std::min<int64_t>(swizzle ? 16 - at % 16 : end - begin, end - begin);
+    const int64_t length = std::min<int64_t>(swizzle ? piece - at % piece : end - begin, end - begin);
     f(swizzled(at, swizzle), begin, static_cast<size_t>(length));
     begin += length;
   }
@@ -117,8 +122,9 @@ const TensorMap& find_map(const Warp& warp, uint64_t address, int lane, int vari
       warp.fault(FaultKind::descriptor, lane, address, Space::param, kWrongMode, map.wide ? 2 : map.im2col);
     if (mode_of(variant) == TileMode::four_rows && map.box[1] != 1)
       warp.fault(FaultKind::descriptor, lane, address, Space::param, kTallBox, map.box[1]);
-    if (map.swizzle && map.box[0] * map.strides[0] > static_cast<uint64_t>(map.swizzle))
-      warp.fault(FaultKind::descriptor, lane, address, Space::param, kWideSwizzle, map.swizzle);
+    const int span = std::min(map.swizzle, 128);
+    if (span && row_in_shared(map) > static_cast<uint64_t>(span))
+      warp.fault(FaultKind::descriptor, lane, address, Space::param, kWideSwizzle, span);
     return map;
   }
   warp.fault(FaultKind::descriptor, lane, address, Space::param, kUnknownMap);
@@ -189,6 +195,11 @@ int32_t multicast_mask(const Warp& warp, const Instruction& instruction, int ope
              : kNoMulticast;
 }
 
+// Elements in the fewest whole units of 16 bytes.
+uint32_t step_along_row(const TensorMap& map) {
+  return map.per_unit * 16 / std::gcd(16u, static_cast<uint32_t>(map.strides[0]));
+}
+
 // Where a tile may begin, as an H200 has it: at a multiple of 16 bytes along a row, and a store nowhere below
 // 0. Beyond the last element it may. The pixels of a store lie within the tensor: so does their bounding box.
 void require_place(const Warp& warp, const TilePlace& tile, int lane, bool store) {
@@ -196,13 +207,14 @@ void require_place(const Warp& warp, const TilePlace& tile, int lane, bool store
   if (tile.mode >= TileMode::along_w) {  // how a halo lies in shared memory is not documented
     if (tile.offsets[0]) warp.fault(FaultKind::unsupported, lane, tile.offsets[0]);
   }
-  const auto element = static_cast<int64_t>(map.strides[0]);
+  // 4-bit elements with gaps behind them are for loads alone
+  if (store && map.gap == 8) warp.fault(FaultKind::unsupported, lane, map.address);
   const auto refuse = [&](int64_t value, int64_t why) {
-    warp.fault(FaultKind::bad_operand, lane, static_cast<uint64_t>(element), Space::none, value, why);
+    warp.fault(FaultKind::bad_operand, lane, step_along_row(map), Space::none, value, why);
   };
   for (int d = 0; d < map.rank; ++d) {
-    const int32_t place = tile.coordinates[d];
-    if ((d == 0 && place * element % 16) || (store && place < 0)) refuse(place, kTileBegins - d);
+    const int64_t place = int64_t{tile.coordinates[d]} * (d ? 1 : map.per_unit);
+    if ((d == 0 && place % step_along_row(map)) || (store && place < 0)) refuse(place, kTileBegins - d);
   }
   if (!map.im2col || map.wide) return;
   const int most_offset = (1 << 16 / (map.rank - 2)) - 1;
@@ -224,6 +236,11 @@ TilePlace tile_place(const Warp& warp, const Instruction& instruction, uint64_t 
     return source_cells<int32_t>(warp, instruction.operands[first + 1 + d])[lane];
   };
   for (int d = 0; d < rank; ++d) tile.coordinates[d] = coordinate(d);
+  const auto unit = static_cast<int32_t>(tile.map->per_unit);
+  if (tile.coordinates[0] % unit)
+    warp.fault(FaultKind::bad_operand, lane, step_along_row(*tile.map), Space::none, tile.coordinates[0],
+               kTileBegins);
+  tile.coordinates[0] /= unit;
   for (int k = 0; tile.mode == TileMode::four_rows && k < 4; ++k) tile.rows[k] = coordinate(1 + k);
   for (int d = 0; offsets && d < offsets_of(instruction.variant); ++d)
     tile.offsets[d] =
@@ -242,7 +259,7 @@ void load_tile(Warp& warp, const Instruction& instruction) {
     Transfer transfer = new_transfer(warp, l);
     transfer.tile = tile_place(warp, instruction, map[l], 1, offsets ? 3 + rank : 0, l);
     transfer.map = map[l];
-    transfer.bytes = tile_bytes(transfer.tile);
+    transfer.bytes = bytes_in_shared(transfer.tile);
     require_place(warp, transfer.tile, l, false);
     check_proxy(warp, transfer);
     require_multiple(warp, l, destination[l], Space::shared, 128);
@@ -362,7 +379,7 @@ void store_tile(Warp& warp, const Instruction& instruction) {
     Transfer transfer = new_transfer(warp, l);
     transfer.tile = tile_place(warp, instruction, map[l], 0, 0, l);
     transfer.map = map[l];
-    transfer.bytes = tile_bytes(transfer.tile);
+    transfer.bytes = bytes_in_shared(transfer.tile);
     require_place(warp, transfer.tile, l, true);
     transfer.reduction = (instruction.variant >> kTileReductionShift) - 1;
     transfer.element_type = transfer.tile.map->element_type;
@@ -598,7 +615,8 @@ void land_transfer(Cluster& cluster, size_t index) {
   const MbarrierPlace told{transfer.barrier_block, transfer.barrier};
   race_mbarrier_landed(issuer.warp(), *told.block, told.offset,
                        require_mbarrier(issuer.warp(), told, transfer.lane).phase);
-  mbarrier_update(issuer.warp(), told, transfer.lane, 0, -static_cast<int64_t>(transfer.bytes));
+  mbarrier_update(issuer.warp(), told, transfer.lane, 0,
+                  -static_cast<int64_t>(transfer.tile.map ? tile_bytes(transfer.tile) : transfer.bytes));
 }
 
 Transfer new_remote_write(Warp& warp, int lane, uint32_t bytes) {

@@ -156,10 +156,10 @@ struct TensorMap {
   int element_type;     // CUtensorMapDataType
   int rank;
   uint64_t sizes[5];
-  uint64_t strides[5];  // bytes; strides[0] is the element size
+  uint64_t strides[5];  // bytes; strides[0] is the element size, or that of a unit
   uint32_t box[5];
   uint32_t element_strides[5];
-  int swizzle;    // bytes: 0, 32, 64, 128
+  int swizzle;    // bytes: 0, 32, 64, 128; 128 + 32 * atomicity where that is not 0
   bool nan_fill;  // out of bounds elements are NaN instead of zero
   // An im2col map moves `box[0]` elements of each of `pixels` pixels. The first pixel may lie, in every
   // dimension but the innermost and the outermost, from `lower` on and up to `upper` beyond the last element.
@@ -167,6 +167,9 @@ struct TensorMap {
   uint32_t pixels;
   int32_t lower[3], upper[3];
   bool wide;  // an im2col map for copies along the second dimension alone: corners in that one
+  // Packed elements are counted in units along the first dimension: so many elements, which have so many
+  // bytes behind them in shared memory.
+  uint32_t per_unit = 1, gap = 0;
 };
 
 // Tensor maps that a kernel has copied or edited, by their bytes; any thread that executes blocks may add
@@ -177,10 +180,28 @@ struct EditedMaps {
   std::map<TensorMapBytes, TensorMap> maps;
 };
 
-enum ElementType {  // of CUtensorMapDataType: those that a load converts
+enum ElementType {  // of CUtensorMapDataType: those that a load converts, and the first of those that are
+                    // packed
   kFloat32Ftz = 10,
   kTfloat32 = 11,
   kTfloat32Ftz = 12,
+  kPacked = 13,
+};
+
+// Of a map whose first dimension is given in elements: counts packed ones in units.
+inline void count_units(TensorMap& map) {
+  constexpr uint32_t kUnits[][3] = {{1, 2, 0}, {8, 16, 8}, {12, 16, 4}};  // bytes, elements, gap
+  if (map.element_type < kPacked) return;
+  const auto& unit = kUnits[map.element_type - kPacked];
+  map.strides[0] = unit[0], map.per_unit = unit[1], map.gap = unit[2];
+  map.sizes[0] /= map.per_unit;
+  map.box[0] /= map.per_unit;
+}
+
+enum Swizzle : int {  // of 128 bytes, other than by pieces of 16 bytes
+  kAtom32 = 160,      // by pieces of 32 bytes
+  kAtom32Flip = 192,  // which also exchanges the halves of 16 bytes in every other row
+  kAtom64 = 224,
 };
 
 enum Check : uint32_t {

@@ -65,8 +65,8 @@ TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_typ
   if (rank < 1 || rank > 5 || strides.size() != rank || box.size() != rank || element_strides.size() != rank)
     throw nb::value_error(
         "a tensor map has 1 to 5 dimensions, and as many strides, box sizes and element strides");
-  if (swizzle != 0 && swizzle != 32 && swizzle != 64 && swizzle != 128)
-    throw nb::value_error("a swizzle is 0, 32, 64 or 128 bytes");
+  if (swizzle % 32 || swizzle < 0 || swizzle > kAtom64 || swizzle == 96)
+    throw nb::value_error("a swizzle is 0, 32, 64 or 128 bytes, 160, 192 or 224");
   TensorMap map{};
   map.descriptor = descriptor;
   map.address = address;
@@ -78,6 +78,7 @@ TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_typ
   std::copy(element_strides.begin(), element_strides.end(), map.element_strides);
   map.swizzle = swizzle;
   map.nan_fill = nan_fill;
+  count_units(map);
   if (pixels) {
     const size_t corners = wide ? 1 : rank - 2;
     if (rank < 3 || lower.size() != corners || upper.size() != corners)

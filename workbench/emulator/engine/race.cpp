@@ -1272,7 +1272,7 @@ void start_races(Machine& machine) {
   uint32_t global = machine.prepared->global_granule;
   if (machine.prepared->stores_tensors)
     for (const TensorMap& map : machine.launch->tensor_maps)
-      global = std::min(global, static_cast<uint32_t>(map.strides[0]));
+      global = std::min(global, static_cast<uint32_t>(map.strides[0] & -map.strides[0]));
   races.shared_shift = std::min(races.shared_shift, shift_for(machine.prepared->shared_granule));
   for (const HostCopy& copy : machine.launch->copies)
     for (const uint64_t number : {copy.to, copy.from, copy.bytes})

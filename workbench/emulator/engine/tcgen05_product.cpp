@@ -304,14 +304,15 @@ class Product {
   // What an operand in shared memory may not be: on its way, stored without a proxy fence, swizzled in
   // another way.
   bool check_shared(Block& block, const SharedOperand& operand, uint32_t number) {
-    if (warp_.races && &block == warp_.block && !operand.matrix.wide_atom) {
-      require_swizzle(warp_, operand.matrix.chunk(0, 0), static_cast<int>(operand.matrix.swizzle));
+    if (warp_.races && &block == warp_.block) {
+      const int swizzle = operand.matrix.wide_atom ? kAtom32 : static_cast<int>(operand.matrix.swizzle);
+      require_swizzle(warp_, operand.matrix.chunk(0, 0), swizzle);
       const uint32_t per = operand.matrix.transposed ? 16 / operand.matrix.element : 16;
       require_swizzle(warp_,
                       operand.matrix.transposed
                           ? operand.matrix.chunk(operand.rows - per, operand.extent() - 1)
                           : operand.matrix.chunk(operand.rows - 1, operand.extent() - per),
-                      static_cast<int>(operand.matrix.swizzle));
+                      swizzle);
     }
     return unit_.read_shared(warp_, lane_, block, operand.runs(), number);
   }

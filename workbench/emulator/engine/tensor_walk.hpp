@@ -8,6 +8,9 @@
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
+// Bytes of a row of the box in shared memory.
+inline uint64_t row_in_shared(const TensorMap& map) { return map.box[0] * (map.strides[0] + map.gap); }
+
 inline int elements_along(const TensorMap& map, int d) {
   const int stride = d == 0 ? 1 : static_cast<int>(map.element_strides[d]);  // of dimension 0 it is ignored
   return (static_cast<int>(map.box[d]) + stride - 1) / stride;
@@ -35,6 +38,7 @@ struct TilePlace {  // where a tile begins in its tensor
   int32_t rows[4];  // of gather4 and scatter4
 };
 
+// Bytes of the tensor in a tile, which an mbarrier counts. In shared memory the gaps come to them.
 inline uint32_t tile_bytes(const TilePlace& place) {
   const TensorMap& map = *place.map;
   const auto row = static_cast<uint32_t>(map.box[0] * map.strides[0]);
@@ -108,10 +112,13 @@ void each_along_w(const TilePlace& place, int64_t begin, int64_t end, int64_t ro
   }
 }
 
-// Calls f(offset in the tile, global address, first byte inside, last byte inside + 1, bytes of the row) for
-// every row of the box.
+inline uint32_t bytes_in_shared(const TilePlace& place) {
+  const auto unit = static_cast<uint32_t>(place.map->strides[0]);
+  return tile_bytes(place) / unit * (unit + place.map->gap);
+}
+
 template <class F>
-void each_row(const TilePlace& place, F f) {
+void each_dense_row(const TilePlace& place, F f) {
   const TensorMap& map = *place.map;
   const int64_t element = static_cast<int64_t>(map.strides[0]), row_elements = elements_along(map, 0);
   const int64_t row_bytes = row_elements * element;
@@ -135,6 +142,20 @@ void each_row(const TilePlace& place, F f) {
     f(at, address, inside ? begin : 0, inside ? end : 0, row_bytes);
     for (int d = 1; d < map.rank && ++index[d] == elements_along(map, d); ++d) index[d] = 0;
   }
+}
+
+// Calls f(offset in the tile, global address, first byte inside, last byte inside + 1, bytes of the row) for
+// every row of the box. Where units have gaps behind them in shared memory, each of them is a row.
+template <class F>
+void each_row(const TilePlace& place, F f) {
+  const uint32_t gap = place.map->gap;
+  if (!gap) return each_dense_row(place, f);
+  const auto unit = static_cast<int64_t>(place.map->strides[0]);
+  each_dense_row(place, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
+    for (int64_t k = 0; k < row_bytes; k += unit)
+      f(static_cast<uint32_t>((at + k) / unit * (unit + gap)), address + static_cast<uint64_t>(k), 0,
+        begin <= k && k < end ? unit : 0, unit + gap);
+  });
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

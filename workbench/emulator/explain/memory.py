@@ -172,7 +172,7 @@ class TensorCores(Evidence):
         return f"uses the register{self.register}, which {self.at} wrote after the last wgmma.fence", advice
 
     def explain_bad_operand(self) -> tuple[str, str]:
-        if self.seen.detail < 0:  # of a tile; the address is the size of an element
+        if self.seen.detail < 0:  # of a tile; the address is a step along a row
             return self.explain_bad_tile()
         if self.seen.detail:
             blocks = f"{self.seen.detail} block{'s' if self.seen.detail > 1 else ''}"
@@ -223,7 +223,7 @@ class TensorCores(Evidence):
                 f"`{opcode}` stores pixels up to {number} beyond the tensor in dimension {dimension}",
                 "let the upper corner of the pixels be 0 or less: a device refuses stores that reach further",
             )
-        multiple = 16 // self.seen.address
+        multiple = self.seen.address
         if number % multiple and dimension == 0:
             return (
                 f"`{opcode}` copies a box that begins at element {number} of a row",

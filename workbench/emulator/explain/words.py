@@ -8,6 +8,9 @@ from .. import _engine
 
 
 def say_swizzle(nbytes: int) -> str:
+    atom = {160: 32, 192: "32 with exchanged halves", 224: 64}.get(nbytes)
+    if atom is not None:
+        return f"a swizzle of 128 bytes by pieces of {atom}"
     return f"a swizzle of {nbytes} bytes" if nbytes else "no swizzle"
 
 
