@@ -342,7 +342,7 @@ def test_an_exponential_to_base_2_is_known_by_its_slope(look):
 
 
 def test_the_bytes_of_the_filler_are_no_evidence_where_they_are_computed():
-    for dtype in (t for t in DTYPES.values() if not t.compute_only):
+    for dtype in (t for t in DTYPES.values() if not t.compute_only and t.packing == 1):
         array = Array((4,), dtype, output=True)
         case = dataclasses.replace(harness.Case.of(VectorAddProblem(n=4)), arrays={"c": array})
 

@@ -303,7 +303,7 @@ def test_static_and_dynamic_shared_memory_may_together_be_more_than_48_kb(where,
     assert bound.read("sums").tolist() == [3.0 * i for i in reversed(range(words))]
 
 
-@pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if t.is_float and not t.compute_only], ids=str)
+@pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if t.has_nan and not t.compute_only], ids=str)
 def test_what_nothing_is_written_to_is_not_a_number(dtype):
     storage = Array((3,), dtype).poisoned()
     assert np.isnan(storage.astype(np.float64)).all()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from workbench import (
     DTYPES,
+    E2M1,
     E8M0,
     FP32,
     Array,
@@ -212,6 +213,23 @@ def test_a_type_is_found_by_all_its_names(dtype: Any) -> None:
     assert {dtype_of(name) for name in names} == {dtype}
     if dtype is not BOOL:
         assert dtype.ptx and (dtype.triton or dtype is E8M0)
+
+
+def test_packed_elements_share_bytes_in_memory_and_have_their_own_in_numpy() -> None:
+    array = Array((3, 5), E2M1, leading=8)
+    values = (np.arange(15).reshape(3, 5) / 2 - 3).astype(E2M1.numpy)
+    storage = array.pack(values)
+    assert (storage.dtype, storage.size, array.nbytes) == (np.uint8, 2 * 4 + 3, 2 * 4 + 3)
+    assert np.array_equal(array.view(storage), values)
+    codes = values.view(np.uint8)
+    gap = E2M1.fillers[0][0] >> 4
+    pairs = (*codes[0], gap)
+    assert storage[:3].tolist() == [low | high << 4 for low, high in zip(pairs[::2], pairs[1::2], strict=True)]
+    assert array.dtype.largest == b"\x77" and E2M1.bits == 4 and array.padded
+    with pytest.raises(ValueError, match="its rows begin at whole bytes"):
+        Array((3, 5), E2M1)
+    with pytest.raises(ValueError, match="e2m1 is packed"):
+        Array((3, 4), E2M1, output=True)
 
 
 def test_no_name_is_that_of_two_types() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench import E4M3, FP16, FP32, Array, DType, Im2col, TensorMap
+from workbench import E2M1, E4M3, FP16, FP32, Array, DType, Im2col, TensorMap
 from workbench.devices import Fault, tensor_maps
 from workbench.model.dtypes import BF16, INT8, INT32
 from workbench.model.tensor_map import TensorLayout
@@ -40,6 +40,7 @@ def layout(spec: TensorMap, array: Array) -> TensorLayout:
         (Array((2, 3, 64), FP32), (3, 32), (64, 6), (256,)),  # outer dimensions are flattened
         (Array((2, 3, 64), FP32, leading=68), (1, 3, 32), (64, 3, 2), (272, 816)),
         (Array((2, 3, 4, 5, 64), FP16), (1, 1, 2, 5, 64), (64, 5, 4, 3, 2), (128, 640, 2560, 7680)),
+        (Array((30, 64), E2M1), (8, 64), (64, 30), (32,)),  # two in a byte
         (Array((1, 9), FP32), (1, 8), (9, 1), (48,)),  # the stride of a single row is never used
     ],
 )
@@ -103,12 +104,13 @@ def test_a_reshape_has_the_strides_that_numpy_finds(data: st.DataObject) -> None
         (FP32, None, "float32"),
         (FP32, "tf32", "tfloat32"),
         (E4M3, None, "uint8"),
+        (E2M1, None, "16u4_align8b"),
         (INT8, None, "uint8"),
         (INT32, None, "int32"),
     ],
 )
 def test_element_types(dtype: DType, element_type: Any, name: str) -> None:
-    spec = TensorMap("x", (4, 16), swizzle=0, element_type=element_type)
+    spec = TensorMap("x", (4, 32), swizzle=0, element_type=element_type)
     assert layout(spec, Array((8, 64), dtype)).element_type == name
     assert tensor_maps.emulated(spec, Array((8, 64), dtype), AT).element_type == name
 

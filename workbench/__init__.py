@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .judge.bounds import aligned_magnitudes, dot_products
     from .measure.baselines.pytorch import baseline_error
     from .model.arrays import Array, Arrays
-    from .model.dtypes import BF16, DTYPES, E4M3, E5M2, E8M0, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
+    from .model.dtypes import BF16, DTYPES, E2M1, E4M3, E5M2, E8M0, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
     from .model.launch import Launch, Plan, ceil_div
     from .model.machine import Machine, machine
     from .model.operation import Operation
@@ -37,6 +37,7 @@ _WHERE = {
     "model.dtypes": (
         "BF16",
         "DTYPES",
+        "E2M1",
         "E4M3",
         "E5M2",
         "E8M0",
@@ -62,6 +63,7 @@ _WHERE = {
 __all__ = [
     "BF16",
     "DTYPES",
+    "E2M1",
     "E4M3",
     "E5M2",
     "E8M0",

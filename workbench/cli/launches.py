@@ -184,6 +184,10 @@ def parse_argument(
     name = match["name"] or f"a{number}"
     if match["type"] not in SPELLINGS:
         raise UsageError(f"--arg {text!r}: there is no type {match['type']!r}; the types are {', '.join(DTYPES)}")
+    if SPELLINGS[match["type"]].packing > 1:
+        raise UsageError(
+            f"--arg {text!r}: elements of {match['type']} are packed: pass the bytes that hold them, as u8"
+        )
     dtype, value = _numpy(match["type"]), match["value"]
     save = Path(match["save"]) if match["save"] else None
     if save and (reason := unwritable(save)):

@@ -446,7 +446,7 @@ class CudaPlan:
     def host(self, name: str, buffer: Any) -> np.ndarray[Any, Any]:
         """A copy of device memory that holds the storage of an array."""
         values: np.ndarray[Any, Any] = buffer.get()
-        return values.view(self.arrays[name].dtype.numpy)
+        return values.view(self.arrays[name].dtype.storage)
 
     def close(self) -> None:
         self.entrants = None

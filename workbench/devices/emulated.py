@@ -271,7 +271,7 @@ class _EmulatedPlan:
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         array, allocation = self._arrays[name], self._allocations[name]
-        values = self._memory.read(allocation, array.dtype.numpy, (array.storage_elements,))
+        values = self._memory.read(allocation, array.dtype.storage, (array.storage_elements,))
         written = self._memory.initialised(allocation)[: array.nbytes].reshape(-1, array.dtype.itemsize).all(axis=1)
         values[~written] = array.poisoned()[~written]
         return values

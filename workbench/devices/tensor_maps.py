@@ -19,7 +19,7 @@ PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
 def layout_of(spec: TensorMap, array: Array) -> TensorLayout:
     """A tensor map laid over its array. Raises Fault (LAUNCH_ERROR) for a view that the array does not have."""
     try:
-        return spec.over(array.shape, array.element_strides, array.dtype, array.storage_elements)
+        return spec.over(array.shape, array.element_strides, array.dtype, array.storage_elements * array.dtype.packing)
     except ValueError as error:
         raise refused(spec, str(error)) from None
 

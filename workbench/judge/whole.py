@@ -34,8 +34,8 @@ def values_of(array: Array, storage: Any, xp: Any) -> Any:
     """The elements of an array in the storage on a device, bytes; fp32 where the device has no such type."""
     dtype: np.dtype[Any] = array.dtype.numpy
     if array.dtype.is_float and array.dtype.itemsize == 1:
-        table = xp.asarray(np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32))
-        return table[strided(array, storage, np.dtype(np.uint8), xp)]
+        table = xp.asarray(np.arange(1 << array.dtype.bits, dtype=np.uint8).view(dtype).astype(np.float32))
+        return table[strided(array, array.dtype.unpacked(storage), np.dtype(np.uint8), xp)]
     return strided(array, storage, dtype, xp)
 
 
@@ -48,14 +48,15 @@ def wide(array: Array, values: Any) -> Any:
 def packed(array: Array, values: Any, xp: Any) -> Any:
     """The storage of an array on a device, bytes, with these elements; what lies between them is unwritten."""
     filler = np.frombuffer(array.filler, np.uint8)
-    whole = array.size == array.storage_elements
+    whole = array.size == array.storage_elements * array.dtype.packing
     storage = xp.empty(array.nbytes, np.uint8) if whole else xp.resize(xp.asarray(filler), array.nbytes)
     dtype = array.dtype
+    elements = dtype.unpacked(storage)
     if dtype.is_float and dtype.itemsize == 1 and values.dtype != dtype.numpy:
-        strided(array, storage, np.dtype(np.uint8), xp)[...] = _codes(dtype, values, xp)
+        strided(array, elements, np.dtype(np.uint8), xp)[...] = _codes(dtype, values, xp)
     else:
-        strided(array, storage, dtype.numpy, xp)[...] = values.astype(dtype.numpy)
-    return storage
+        strided(array, elements, dtype.numpy, xp)[...] = values.astype(dtype.numpy)
+    return dtype.packed(elements)
 
 
 def strided(array: Array, storage: Any, dtype: np.dtype[Any], xp: Any) -> Any:
@@ -68,7 +69,7 @@ def strided(array: Array, storage: Any, dtype: np.dtype[Any], xp: Any) -> Any:
 
 def _sorted(dtype: DType) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """The finite numbers of an 8-bit type in order, fp32, and their bits."""
-    bits = np.arange(256, dtype=np.uint8)
+    bits = np.arange(1 << dtype.bits, dtype=np.uint8)
     values = bits.view(dtype.numpy).astype(np.float32)
     bits, values = bits[np.isfinite(values)], values[np.isfinite(values)]
     order = np.argsort(values, kind="stable")

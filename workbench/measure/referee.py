@@ -141,7 +141,7 @@ class Judge:
         prepared = self.prepare(problem)
         copies = {name: memory.copy() for name, memory in prepared.storage.items()}
         if self.xp is np:
-            return {name: memory.view(prepared.arrays[name].dtype.numpy) for name, memory in copies.items()}
+            return {name: memory.view(prepared.arrays[name].dtype.storage) for name, memory in copies.items()}
         self.lent += copies.values()
         return {name: lending.lend(memory) for name, memory in copies.items()}
 
@@ -178,7 +178,7 @@ class Judge:
         return {n: self._on_host(array, storage[n], part.index.get(n)) for n, array in arrays.items() if n in storage}
 
     def _on_host(self, array: Array, storage: Any, index: Any) -> np.ndarray[Any, Any]:
-        bits = whole.strided(array, storage, np.dtype(f"u{array.dtype.itemsize}"), self.xp)
+        bits = whole.strided(array, array.dtype.unpacked(storage), np.dtype(f"u{array.dtype.itemsize}"), self.xp)
         chosen = bits if index is None else bits[index]
         host: np.ndarray[Any, Any] = chosen.get() if hasattr(chosen, "get") else np.array(chosen)
         return host.view(array.dtype.numpy)

@@ -119,6 +119,8 @@ def distributed(
     finite numbers stay finite. NaN and infinities of arrays of one size are in the same places where the seed `places`
     is the same: what is added up element by element may then be infinities of both signs.
     """
+    if kind in WITHOUT_NUMBERS and not dtype.has_nan:
+        return values
     least, high = _exponents(dtype, scales)
     if kind in ORDERS:
         made = _ordered(values, kind, rng)
@@ -256,9 +258,9 @@ def _exponents(dtype: DType, scales: tuple[int, int]) -> tuple[int, int]:
     if tuple(scales) == (0, 0):
         return 0, 0
     least = round(math.log2(dtype.smallest)) + significand(dtype) - 1
-    most = math.floor(math.log2(largest(dtype))) - 3  # normal numbers are below 8
+    most = max(1, math.floor(math.log2(largest(dtype))) - 3)  # normal numbers are below 8
     high = min(scales[1], most)
-    return min(least, scales[0], high), high
+    return min(least, max(scales[0], round(math.log2(dtype.smallest))), high), high
 
 
 def _powers(shape: tuple[int, ...], low: int, high: int, rng: np.random.Generator) -> Values:
@@ -390,6 +392,8 @@ class Array:
 
     `fill` holds the bytes of an unwritten element. The default depends on the type.
 
+    Of packed elements, several in a byte, rows begin at whole bytes, and no array is an output.
+
     Scratch that is `zero` holds zeros when a plan begins, and the plan leaves zeros there. So it is never cleared.
     """
 
@@ -410,6 +414,8 @@ class Array:
             raise ValueError(f"no memory holds {self.dtype}: declare the array as fp32")
         if self.prepared and self.output:
             raise ValueError("a prepared array is an input: it cannot be an output, too")
+        if self.dtype.packing > 1 and (self.output or any(step % self.dtype.packing for step in self._outer_strides)):
+            raise ValueError(f"{self.dtype} is packed: an array of it is an input, and its rows begin at whole bytes")
         if min(self.shape, default=1) < 1:
             raise ValueError(f"the array has shape {self.shape}; every extent has to be at least 1")
         if self.leading is not None and self.strides is not None:
@@ -437,6 +443,12 @@ class Array:
         return tuple(steps)
 
     @property
+    def _outer_strides(self) -> tuple[int, ...]:
+        """Those of dimensions of several elements, but for the innermost one if its elements lie side by side."""
+        every = [step for step, n in zip(self.element_strides, self.shape, strict=True) if n > 1]
+        return tuple(every[:-1] if every[-1:] == [1] else every)
+
+    @property
     def row_stride(self) -> int:
         """Elements from one row to the next."""
         if self.strides is not None and len(self.strides) > 1:
@@ -458,13 +470,14 @@ class Array:
 
     @property
     def storage_elements(self) -> int:
-        """The number of elements of memory from the first to the last, including the gaps."""
-        return 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self.element_strides, strict=True))
+        """The number of elements of memory from the first to the last, including the gaps; bytes of packed ones."""
+        last = sum((extent - 1) * step for extent, step in zip(self.shape, self.element_strides, strict=True))
+        return 1 + last // self.dtype.packing
 
     @property
     def padded(self) -> bool:
         """Whether there is memory between elements that belongs to none of them."""
-        return self.storage_elements > self.size
+        return self.storage_elements * self.dtype.packing > self.size
 
     @property
     def nbytes(self) -> int:
@@ -472,9 +485,14 @@ class Array:
         return self.storage_elements * self.dtype.itemsize
 
     def view(self, storage: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The logical array, shape `self.shape`, as a view of its one-dimensional storage."""
+        """The logical array, shape `self.shape`, as a view of its one-dimensional storage; a copy if it is packed."""
         if storage.shape != (self.storage_elements,):
             raise ValueError(f"storage has shape {storage.shape}, not ({self.storage_elements},)")
+        if self.dtype.packing > 1:
+            return self._strided(self.dtype.unpacked(storage).view(self.dtype.numpy))
+        return self._strided(storage)
+
+    def _strided(self, storage: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         size = storage.itemsize  # not the dtype's: a mask over the storage can be viewed as well
         steps = tuple(step * size for step in self.element_strides)
         whole = storage.view(f"u{size}")  # NumPy has no name for some of the types
@@ -489,7 +507,7 @@ class Array:
         """Fresh storage in which nothing has been written: every element is the filler, a NaN in floating-point types;
         zero where it has to be."""
         return np.full(self.storage_elements, np.frombuffer(self.filler, f"u{self.dtype.itemsize}")).view(
-            self.dtype.numpy
+            self.dtype.storage
         )
 
     def unwritten(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -498,9 +516,10 @@ class Array:
 
     def pack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Storage that holds `values` (shape `self.shape`), with the padding between elements unwritten."""
-        storage = self.poisoned()
-        self.view(storage)[...] = values
-        return storage
+        elements = self.dtype.unpacked(self.poisoned())
+        self._strided(elements)[...] = values if self.dtype.packing == 1 else values.view(np.uint8)
+        packed: np.ndarray[Any, Any] = self.dtype.packed(elements)
+        return packed
 
     def written_padding(self, storage: np.ndarray[Any, Any]) -> int:
         """How many elements in the gaps of the array no longer hold their filler."""
@@ -554,4 +573,4 @@ def _meet(one: tuple[int, int], other: tuple[int, int], reach: int) -> bool:
 
 def element_bytes(arrays: Iterable[Array]) -> int:
     """What the elements of all arrays take, without the padding between them; what is read and written counts twice."""
-    return sum(array.size * array.dtype.itemsize * (1 + array.inout) for array in arrays)
+    return sum(array.dtype.nbytes(array.size) * (1 + array.inout) for array in arrays)

@@ -19,7 +19,8 @@ class DType:
     name in NumPy, or an empty text. `header` is the header of CUDA that has its type, empty for a built-in one. `ptx`,
     `torch` and `triton` are its names there, empty where there is no such type.
     `aliases` are further names that it is given. A `compute_only` type is never in memory: memory holds another type,
-    of which the multiplication reads fewer bits.
+    of which the multiplication reads fewer bits. `packing` elements lie in one byte, the first one in its lowest bits;
+    an array in NumPy has a byte for each of them.
     """
 
     name: str
@@ -34,6 +35,7 @@ class DType:
     triton: str = ""
     aliases: tuple[str, ...] = ()
     header: str = ""
+    packing: int = 1
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -46,12 +48,43 @@ class DType:
     @property
     def bits(self) -> int:
         """Of one element in memory."""
-        return 8 * self.itemsize
+        return 8 * self.itemsize // self.packing
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element, or of a byte of packed ones."""
         return self.numpy.itemsize
+
+    def nbytes(self, elements: int) -> int:
+        """Bytes of so many elements that lie side by side; packed ones fill up the last byte."""
+        return -(-elements * self.bits // 8)
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        """The NumPy type of memory that holds such elements: bytes where they are packed."""
+        return self.numpy if self.packing == 1 else np.dtype(np.uint8)
+
+    def unpacked(self, storage: Any) -> Any:
+        """Memory as elements, of which each has a byte. Memory that is not packed stays as it is, and may be written.
+
+        `storage`: one dimension, an array of NumPy or CuPy.
+        """
+        if self.packing == 1:
+            return storage
+        elements = storage.repeat(self.packing)
+        for place in range(1, self.packing):
+            elements[place :: self.packing] >>= place * self.bits
+        elements &= (1 << self.bits) - 1
+        return elements
+
+    def packed(self, elements: Any) -> Any:
+        """Memory of elements as `unpacked` gives them."""
+        if self.packing == 1:
+            return elements
+        made = elements[:: self.packing].copy()
+        for place in range(1, self.packing):
+            made |= elements[place :: self.packing] << place * self.bits
+        return made
 
     @property
     def is_float(self) -> bool:
@@ -87,12 +120,18 @@ class DType:
         if self.numpy.kind == "b":
             return b"\1"
         limits = ml_dtypes.finfo(self.numpy) if self.is_float else np.iinfo(self.numpy)  # type: ignore[no-untyped-call]
-        return np.array(limits.max, self.numpy).tobytes()
+        bits: bytes = self.packed(np.array([limits.max] * self.packing, self.numpy).view(self.storage)).tobytes()
+        return bits
 
     def unwritten(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Which of `values`, of this type, have the bits of memory to which nothing has been written: a mask of the
         same shape."""
         return same_bits(values, self.fillers[0])
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether one of its values is NaN."""
+        return self.is_float and bool(np.isnan(self.rounded(np.array(np.nan)).astype(np.float64)))
 
     @property
     def is_scale(self) -> bool:
@@ -157,6 +196,16 @@ E5M2 = _float("e5m2", ml_dtypes.float8_e5m2, 3, -16, "__nv_fp8_e5m2", "e5m2", "f
 E8M0 = _float("e8m0", ml_dtypes.float8_e8m0fnu, 1, -127, "__nv_fp8_e8m0", "ue8m0", "float8_e8m0fnu", "")
 """Scales of blocks of narrow numbers: 2^-127 to 2^127 by 8 bits of exponent, without sign or zero, and one NaN."""
 
+E2M1 = DType(
+    *("e2m1", np.dtype(ml_dtypes.float4_e2m1fn), "__nv_fp4x2_e2m1", 2.0**-2, 2.0**-1, "16u4_align8b"),
+    ptx="e2m1",
+    torch="float4_e2m1fn_x2",
+    triton="e2m1",
+    header="cuda_fp4.h",
+    packing=2,
+)
+"""4-bit floating point, two in a byte: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; no NaN and no infinity."""
+
 INT8 = _whole("int8", "signed char", "s8", "uint8", "i8", "char", "int8_t")
 UINT8 = _whole("uint8", "unsigned char", "u8", "uint8", "u8", "uint8_t")
 INT16 = _whole("int16", "short", "s16", "uint16", "i16", "int16_t")
@@ -171,7 +220,7 @@ BOOL = _whole("bool", "bool", "", "uint8", "i1")
 DTYPES: dict[str, DType] = {
     t.name: t
     for t in (
-        *(FP64, FP32, TF32, FP16, BF16, E4M3, E5M2, E8M0),
+        *(FP64, FP32, TF32, FP16, BF16, E4M3, E5M2, E8M0, E2M1),
         *(INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, BOOL),
     )
 }

@@ -74,7 +74,7 @@ class TensorMap:
 
         Raises ValueError for a view that the array does not have; what TMA cannot do with one is not asked here.
         """
-        size, box = dtype.itemsize, self.box
+        size, box = dtype.nbytes, self.box
         self._check_fields()
         sizes, steps = self._view(shape, strides, elements)
         if steps[-1] != 1 and sizes[-1] != 1:
@@ -85,20 +85,20 @@ class TensorMap:
         if isinstance(box, Im2col):
             box = Im2col(box.lower[::-1], box.upper[::-1], box.channels, box.pixels)
         return TensorLayout(
-            offset=self.offset * size,
+            offset=size(self.offset),
             element_type=self._element_type(dtype),
-            element_bytes=size,
+            element_bytes=dtype.itemsize,
             sizes=sizes[::-1],
             strides=tuple(
                 # the stride of a single element is never used: any that the driver takes will do
-                step * size if extent > 1 else -(-max(step * size, 1) // 16) * 16
+                size(step) if extent > 1 else -(-max(size(step), 1) // 16) * 16
                 for extent, step in zip(sizes[-2::-1], steps[-2::-1], strict=True)
             ),
             box=box if isinstance(box, Im2col) else box[::-1],
             element_strides=(self.element_strides or (1,) * len(sizes))[::-1],
             swizzle=self.swizzle,
             promotion=self._promotion(
-                [step * size for extent, step in zip(sizes[:-1], steps[:-1], strict=True) if extent > 1]
+                [size(step) for extent, step in zip(sizes[:-1], steps[:-1], strict=True) if extent > 1]
             ),
             nan_fill=self.fill == "nan",
         )
