@@ -95,7 +95,15 @@ def test_a_wrong_option_is_wrong_usage(
         ("gemm", "mm=4", ["unknown field 'mm'"]),
         ("gemm", "m=four", ["m is 'four'", "whole number"]),
         ("gemm", "m=4,tier=sloppy", ["tier is 'sloppy'", "exact"]),
-        ("naive", "k=4", ["is a problem of gemm, gemm_fp8, matvec and not of ", "vector_add", "select one operation"]),
+        (
+            "naive",
+            "k=4",
+            [
+                "is a problem of gemm, gemm_block_scaled, gemm_fp8, matvec and not of ",
+                "vector_add",
+                "select one operation",
+            ],
+        ),
     ],
 )
 def test_a_wrong_problem_says_what_would_be_right(

@@ -165,6 +165,7 @@ SPILT = {
     "attention_varlen:row_by_row": 8,
     # rows of 32 sums that leave tensor memory, and of 128 weights; no device has run these
     **{"gemm:tensor_memory": 28, "gemm:tries_to_cancel": 40, "gemm_fp8:tensor_memory": 16, "attention:two_tiles": 192},
+    "gemm_block_scaled:tensor_memory": 28,
 }
 """Bytes a thread, and what takes the registers. The transforms and `prefetch` were slower with fewer elements a thread;
 of the others most are of few problems, and not timed without."""

@@ -39,6 +39,7 @@ def test_every_operation_is_registered():
         "cross_entropy",
         "fft_conv",
         "gemm",
+        "gemm_block_scaled",
         "gemm_fp8",
         "layer_norm",
         "layer_norm_backward",

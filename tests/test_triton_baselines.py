@@ -113,4 +113,5 @@ def test_every_operation_is_here() -> None:
     operations = registry.operations()
     declared = {name for name, o in operations.items() if any(b.name == "Triton" for b in o.baselines)}
     assert declared == PROBLEMS.keys()
-    assert operations.keys() - declared == OTHERS.keys()
+    scaled = {"gemm_block_scaled"}  # what tl.dot_scaled becomes is tested by itself, for sm_100a
+    assert operations.keys() - declared - scaled == OTHERS.keys()

@@ -44,6 +44,16 @@ def scaled_gemm(a: Array, b: Array, a_scale: Array, b_scale: Array) -> Array:
     return a_scale.astype(np.float64)[:, None] * gemm(a, b, trans_b=True) * b_scale.astype(np.float64)
 
 
+def block_scaled_gemm(a: Array, b: Array, a_scale: Array, b_scale: Array, block: int) -> Array:
+    """Matrix product A B^T with a factor for each block of a row of both: `block` elements, fewer at its end.
+    a: (m, k); b: (n, k); a_scale: (m, blocks of a row); b_scale: (n, blocks of a row); returns (m, n) float64."""
+
+    def scaled(x: Array, scale: Array) -> Array:
+        return x.astype(np.float64) * np.repeat(scale.astype(np.float64), block, axis=1)[:, : x.shape[1]]
+
+    return gemm(scaled(a, a_scale), scaled(b, b_scale), trans_b=True)
+
+
 def matvec(a: Array, b: Array) -> Array:
     """Matrix-vector product. a: (k,); b: (n, k); returns (n,) float64."""
     return b.astype(np.float64) @ a.astype(np.float64)

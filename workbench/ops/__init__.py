@@ -23,6 +23,7 @@ from ..kernels.conv2d.operation import conv2d
 from ..kernels.cross_entropy import cross_entropy
 from ..kernels.fft_conv.operation import fft_conv
 from ..kernels.gemm.operation import gemm
+from ..kernels.gemm_block_scaled import gemm_block_scaled
 from ..kernels.gemm_fp8 import gemm_fp8
 from ..kernels.layer_norm import layer_norm
 from ..kernels.layer_norm_backward import layer_norm_backward
@@ -61,6 +62,7 @@ __all__ = [
     "fft_conv",
     "fft_conv_filter",
     "gemm",
+    "gemm_block_scaled",
     "gemm_fp8",
     "layer_norm",
     "layer_norm_backward",

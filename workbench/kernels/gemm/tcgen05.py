@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...model.dtypes import dtype_of
-from ...model.launch import Launch, ceil_div
+from ...model.launch import Argument, Launch, ceil_div
 from ...model.machine import machine
 from ...model.tensor_map import TensorMap
 from .operation import DEEP, GEMM, GROUPS, ODD_C
@@ -26,13 +26,19 @@ _TALLER = GemmProblem(m=2 * ROWS * 12 + 1, n=264, k=8)
 
 
 def tile_launch(
-    p: Product, size: Mapping[str, int], kernel: str, warps: int, shared: int, blocks: int, more: tuple[str, ...] = ()
+    p: Product,
+    size: Mapping[str, int],
+    kernel: str,
+    warps: int,
+    shared: int,
+    blocks: int,
+    more: tuple[Argument, ...] = (),
 ) -> Launch:
     """A block of so many `warps`, or `blocks` of a cluster, for each tile of C, with so many bytes of shared memory.
 
     A tile of a cluster has as many times the rows; each block loads its rows of A and its part of the columns of B.
-    Where C can have no tensor map, one of A stands in for it, which the kernel does not use. `more` are arrays that the
-    kernel is given before C.
+    Where C can have no tensor map, one of A stands in for it, which the kernel does not use. `more` are arguments that
+    the kernel is given before C. BLOCK_K counts elements.
     """
     n, k, out = size["BLOCK_N"], size["BLOCK_K"], dtype_of(p.out).itemsize
     of_c = TensorMap("C", box=(16, 128 // out), swizzle=128)
