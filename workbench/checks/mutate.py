@@ -338,7 +338,7 @@ class _Trial:
 
     def _original(self, defines: Mapping[str, str | int]) -> Compiled:
         try:
-            return compile_source(source_of(self.stage), defines)
+            return compile_source(source_of(self.stage), defines, self.stage.home.architecture)
         except CompileError as error:
             raise CompileError(f"{self.stage.spec} has to compile before it can be mutated: {error}") from None
 
@@ -363,7 +363,8 @@ class _Trial:
                 original = self._original(defines)
                 try:
                     with cached_in(folder):
-                        same[variant] = _program(compile_source(changed.path, defines).ptx) == _program(original.ptx)
+                        made = compile_source(changed.path, defines, self.stage.home.architecture)
+                    same[variant] = _program(made.ptx) == _program(original.ptx)
                 except CompileError:
                     return Judged(mutant, Outcome.UNCOMPILED)
             if same[variant]:
