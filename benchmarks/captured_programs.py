@@ -194,8 +194,8 @@ def page(record: recorded.Record) -> str:
     made = record["environment"]
     lines = ["# Whole programs without a GPU", ""]
     lines += [
-        "Programs of others under [`workbench capture`](../docs/capture.md), unmodified. Written by "
-        "`benchmarks/captured_programs.py` from [the JSON beside it](captured-programs.json), commit "
+        "Programs of others under [`workbench capture`](../docs/capture.md). Written by "
+        "`benchmarks/captured_programs.py` from [the JSON beside it](captured-programs.json), the last row at commit "
         f"`{made['commit'][:12]}`, {made['date'][:10]}. No GPU took part. Seconds are of CPU time, of all processes."
     ]
     for suite, how in HEADINGS.items():

@@ -63,6 +63,7 @@ RIGHT = (
     "repeated",
     "copied_back",
     "refilled",
+    "rows",
     "behind",
     "host_between",
     "programmatic_fill",

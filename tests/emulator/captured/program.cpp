@@ -122,6 +122,16 @@ int main(int, char** words) {
     launch(scale, device);
     cudaMemcpy(host, device, kBytes, kToHost);
     check(host, 2);
+  } else if (wanted == "rows") {  // of 32 bytes, of which half are copied, one behind the other
+    void* halves;
+    cudaMalloc(&halves, kBytes / 2);
+    cudaMemcpy2D(halves, 16, device, 32, 16, 8, kWithin);
+    cudaMemset(device, 0, kBytes);
+    cudaMemcpy2D(device, 32, halves, 16, 16, 8, kWithin);
+    cudaMemcpy(host, device, kBytes, kToHost);
+    for (int i = 0; i < kCount; i++)
+      if (host[i] != static_cast<float>(i % 8 < 4)) return 7;
+    cudaFree(halves);
   } else if (wanted == "race") {
     launch(reverse, device);
   } else if (wanted == "unwritten") {

@@ -75,6 +75,7 @@ int cudaHostUnregister(void*);
 int cudaFree(void*);
 int cudaFreeHost(void*);
 int cudaMemcpy(void*, const void*, size_t, int);
+int cudaMemcpy2D(void*, size_t, const void*, size_t, size_t, size_t, int);
 int cudaMemcpyAsync(void*, const void*, size_t, int, void*);
 int cudaMemcpyToSymbol(const void*, const void*, size_t, size_t, int);
 int cudaMemsetAsync(void*, int, size_t, void*);

@@ -61,7 +61,9 @@ class Arena(Memory):
 
     def copy_state(self, to: Sequence[int], source: Sequence[int]) -> None:
         """After a copy on the device: what is copied from bytes that nothing has stored is without a value, too."""
-        for (target, there), (origin, here) in zip(self._rows(*to), self._rows(*source), strict=True):
+        whole = all(pitch == width for _, pitch, width, _ in (to, source))
+        parts = (self._rows(*box, whole=whole) for box in (to, source))
+        for (target, there), (origin, here) in zip(*parts, strict=True):
             known = np.uint8(1) if origin.written is None else origin.written[here]
             if target.written is None and origin.written is not None:
                 target.written = np.ones(target.nbytes, np.uint8)
@@ -108,8 +110,10 @@ class Arena(Memory):
             allocation.data[:] = data
             allocation.written = written
 
-    def _rows(self, address: int, pitch: int, width: int, rows: int) -> list[tuple[Allocation, slice]]:
-        if pitch == width:
+    def _rows(
+        self, address: int, pitch: int, width: int, rows: int, *, whole: bool = True
+    ) -> list[tuple[Allocation, slice]]:
+        if whole and pitch == width:
             width, rows = width * rows, 1
         allocation = self.find(address)
         if allocation is None:
