@@ -64,7 +64,7 @@ KERNELS = {
 SMALL = {
     r"\bB = 8;": "B = 2;",
     r"\bT = 1024;": "T = 32;",
-    r"\bV = 50257;": "V = 1003;",
+    r"\bV = 50257;": "V = 1057;",
     r"repeat_times = \d+;": "repeat_times = 1;",
 }
 OPTIONS = {"mergeSort": ["--sample", "1"], "simpleStreams": ["--sample", "1"]}
@@ -218,7 +218,7 @@ HEADINGS = {
     "OpenGL, built by `nvcc` without flags. With `--sample 1` the first launch of each kernel is checked.",
     HECBENCH: "They are built by their own Makefiles for sm_90, and get small arguments.",
     LLM_C: "They are the programs of `dev/cuda` that do not begin with cuBLAS, built for sm_90 with smaller sizes: "
-    "B = 2, T = 32, V = 1003. Each compares its kernel with its own loops on the host.",
+    "B = 2, T = 32, and V about a thousand. Each compares its kernel with its own loops on the host.",
 }
 
 if __name__ == "__main__":
