@@ -25,7 +25,7 @@ BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 71_775),
     "Python of tests/": (("tests",), (".py",), 66_335),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_265),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_470),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_480),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_530),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
