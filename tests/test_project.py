@@ -161,10 +161,14 @@ def test_list_shows_the_projects_kernels_beside_ours_and_whose_they_are(project:
     assert "negation: y = -x (signs)" in workbench("list").stdout
 
 
-def test_a_stage_of_our_own_operation_has_its_source_beside_its_module(project: Path) -> None:
+@pytest.mark.parametrize("module", ["stages", "more"])
+def test_a_stage_of_our_own_operation_has_its_source_beside_its_module(
+    project: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setattr(kernels.VECTOR_ADD, "stages", [*kernels.VECTOR_ADD.stages])
     (project / "sums").mkdir()
     (project / "sums/__init__.py").write_text("")
-    (project / "sums/stages.py").write_text(STAGE_OF_OURS)
+    (project / f"sums/{module}.py").write_text(STAGE_OF_OURS)
     (project / "sums/k.cu").write_text(ADDS)
     (project / "pyproject.toml").write_text(PROJECT.replace('["signs"]', '["sums"]').replace('cuda = "device"', ""))
     registry.reload()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from workbench import BF16, FP32, ProblemError, Size, Tier, simple_operation
+from workbench.judge.by_hypothesis import same_everywhere
 from workbench.judge.case import Case, quiet
 from workbench.judge.soundness import check, weakness
 from workbench.model.arrays import Distribution
@@ -78,15 +79,16 @@ def test_a_problem_goes_to_another_process() -> None:
 def test_random_problems_have_edges_aligned_extents_every_type_and_stay_within_the_size() -> None:
     seen: list[Any] = []
 
-    @hypothesis.settings(max_examples=300, deadline=None, database=None, derandomize=True)
+    @hypothesis.settings(max_examples=1000, deadline=None, database=None, derandomize=True)
     @hypothesis.given(reduced.problems(Size(500, 5000), (64,)))
     def look(problem: Any) -> None:
         seen.append(problem)
 
-    look()
+    with same_everywhere():
+        look()
     assert all(p.rows * p.columns <= 5000 + 8 * 500 for p in seen)
     aligned = sum(p.columns % 8 == 0 for p in seen) / len(seen)
-    assert 0.4 < aligned < 0.9
+    assert 0.5 < aligned < 0.9
     assert {63, 64, 65} & {p.columns for p in seen} and 1 in {p.rows for p in seen}
     assert max(p.rows for p in seen) > 200 and max(p.columns for p in seen) > 200
     assert {p.dtype for p in seen} == {"bf16", "fp16", "fp32"}

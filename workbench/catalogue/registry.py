@@ -227,8 +227,10 @@ def _load(start: str) -> Loaded:
     operations: dict[str, Operation[Any]] = {}
     modules: dict[str, ModuleType] = {}
     withheld: list[str] = []
+    others: list[str] = []
     for origin in _origins(project):
         for module in _modules(origin, troubles, withheld):
+            others += [module.__name__] if origin.label != BUILT_IN else []
             for operation in [value for value in vars(module).values() if isinstance(value, Operation)]:
                 other = operations.setdefault(operation.name, operation)
                 if operation.name not in modules:
@@ -246,8 +248,9 @@ def _load(start: str) -> Loaded:
     troubles += broken.values()
     declared = {s.spec: s for o in operations.values() for s in o.stages if _in_a_file(s.plan_for)}
     said = tuple(dict.fromkeys(troubles))
-    ours = all(name.startswith(f"{kernels.__name__}.") for name in homes.values())
-    host = _ours(tuple(homes.items())) if ours else Host("", homes, {})
+    others = [name for name in others if name not in homes.values()]  # they may have stages of others' operations
+    ours = not others and all(name.startswith(f"{kernels.__name__}.") for name in homes.values())
+    host = _ours(tuple(homes.items())) if ours else Host("", homes, {}, others)
     return Loaded(operations, modules, project, own, said, broken, host, declared)
 
 

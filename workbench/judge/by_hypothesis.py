@@ -32,6 +32,7 @@ def same_everywhere() -> Iterator[None]:
 
 
 def settings(wanted: int) -> hypothesis.settings:
+    """Those of a search for so many problems that differ."""
     return hypothesis.settings(
         max_examples=2 * wanted,  # duplicates do not count
         database=None,

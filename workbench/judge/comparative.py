@@ -77,7 +77,7 @@ def allowed(problem: Problem, rows: Rows, worst: Worst, expected: Arrays, times:
 
 def sizes_of(problem: Problem, inputs: Arrays, expected: Arrays) -> Rows:
     """The size of each row, without the error of a model. The arrays are of NumPy or CuPy."""
-    magnitudes, found = problem.magnitudes(inputs, expected), {}
+    magnitudes, found = problem.magnitudes(inputs), {}
     for name, right in expected.items():
         sizes = np.where(np.isfinite(right), magnitudes.get(name, np.abs(right)), 0.0)
         sizes = sizes if name in problem.elementwise else _largest(sizes)
@@ -104,7 +104,7 @@ def _rows(
     if answer is None:
         raise BadOperation("an operation with a comparative tier has to define model()")
     answer = arrays_like("model of the operation", answer, shapes)
-    magnitudes = problem.magnitudes(inputs, expected)
+    magnitudes = problem.magnitudes(inputs)
     magnitudes = arrays_like("magnitudes of the operation", magnitudes, {name: shapes[name] for name in magnitudes})
     found = {}
     for name in arrays:

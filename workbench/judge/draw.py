@@ -46,15 +46,15 @@ BEYOND = 2
 """Times the largest extent of the suite that one extent has at most."""
 
 MANY, MANY_FLOPS = 2**16, 2**19
-"""In the short form one extent at a time is more than the first, whatever its suite has: a counter of 16 bits and a
-grid along y end there. Such a problem may have so many operations."""
+"""The short form: each extent of one problem is larger than the first number, because a counter of 16 bits and a grid
+along y end there. Such a problem has at most so many floating-point operations."""
 
 AT_BOUNDARIES, TOGETHER, POWERS, STRIDES = 4, 8, 3, 3
 """Problems of 50 with an extent beside a constant of the kernel; with outcomes of its conditions that no other one had
 together; with powers of two as extents; with large strides."""
 
 FAR = 8
-"""Problems of 50 with a value of a field that is far from its default, in the short form."""
+"""The short form: problems of 50 with a value of a field that is far from its default."""
 
 CANDIDATES, CODES = 360, 4
 """Problems of which those with such outcomes are chosen, and kernels whose conditions are looked at."""
@@ -72,7 +72,10 @@ MOST_MOVED = 2**25
 """Bytes of a problem with a large extent: those of a vector of billions would take longer than all others together."""
 
 SHOWING = (Distribution.POSITIVE, Distribution.NEGATIVE, Distribution.SORTED)
-"""Kinds of inputs in which rows and elements differ, and none hides another."""
+"""Kinds of inputs besides normal numbers that show a wrong element: elements differ, and none hides another."""
+
+LARGEST_OF = 3
+"""Problems of which the largest gets a value of a field: a wrong number has to be seen."""
 
 LARGE_STRIDE, MOST_STORED = (32, 4096), 2**22
 """Elements more than it had that a row of a large stride has; and elements of all arrays of such a problem."""
@@ -407,8 +410,10 @@ class _SoFar:
         some = self.random.choices(taken, k=of) if number is None else [taken[-1 - number % len(taken)]]
         last = max(some, key=lambda p: p.cost.bytes)
         kind = self._rarest() if self.random.randrange(3) else Distribution.NORMAL
-        if kind not in SHOWING or last.of_integers:
-            kind = Distribution.LARGE if last.of_integers else Distribution.NORMAL
+        if last.of_integers:
+            kind = Distribution.LARGE
+        elif kind not in SHOWING:
+            kind = Distribution.NORMAL
         last = dataclasses.replace(last, distribution=kind if kind in self._taken[last] else Distribution.NORMAL)
         self._note(last)
         return last
@@ -471,16 +476,13 @@ class _SoFar:
 
     def _with(self, name: str, value: int) -> Iterator[Problem]:
         """A problem with this value of a field."""
-        if name in next(iter(self._taken)).extents:
-            problem = self._any()
-            around = {n: getattr(problem, n) for n in problem.extents if n != name}
-            for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned
-                if math.prod(around.values()) * value <= self._size.work:
-                    break
-                around = {n: _like(getattr(problem, n), step) for n in around}
-            made = _replaced(problem, {**around, name: value})
-        else:
-            made = _replaced(self._any(of=3 if isinstance(next(iter(self._taken)), ShortProblem) else 1), {name: value})
+        problem = self._any(of=LARGEST_OF)
+        around = {n: getattr(problem, n) for n in problem.extents if n != name and name in problem.extents}
+        for step in (STEP, STEP // 2, 1) if around else ():  # half of it keeps most rows aligned
+            if math.prod(around.values()) * value <= self._size.work:
+                break
+            around = {n: _like(getattr(problem, n), step) for n in around}
+        made = _replaced(problem, {**around, name: value})
         if made and made.cost.flops <= FLOPS * self._size.work and _stored(made) <= MOST_STORED:
             yield made
 

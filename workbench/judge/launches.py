@@ -34,7 +34,7 @@ IN_BETWEEN = 5
 """One of so many of these launches solves the problem of the next seed, and one a problem with another grid."""
 
 TIMES, LITTLE = (2, 4, 16, 64, 256, 1024), 2**16
-"""By what an extent grows until the grid is another one; and operations that such a problem may have."""
+"""By what an extent is multiplied until the grid differs, and the most floating-point operations of such a problem."""
 
 ALTERED = (1 / 8, 1 / 64, 0.0)
 """Of the elements of an input that are others in a launch on nearly the same inputs: one at least."""
@@ -262,15 +262,18 @@ def _in_turns(
 def _with_another_grid(stage: Stage[Any], problem: Problem) -> Case | None:
     """The problem with one larger extent and another grid; None where none is little work. Raises BadOperation."""
     most = max(LITTLE, TIMES[0] * problem.cost.flops)
-    with contextlib.suppress(Exception):  # whoever solves the problem says what is wrong with the stage
-        grids = [launch.grid for launch in stage.plan(problem).launches]
-        for times, name in itertools.product(TIMES, problem.extents):
-            with contextlib.suppress(Exception):  # fields do not go together
-                made = dataclasses.replace(problem, seed=problem.seed + 2, **{name: times * getattr(problem, name)})
-                other = [] if made.cost.flops > most or stage.supports(made) else stage.plan(made).launches
-                if other and [launch.grid for launch in other] != grids:
-                    return Case.of(made)
-    return None
+    for times, name in itertools.product(TIMES, problem.extents):
+        with contextlib.suppress(Exception):  # fields do not go together; of a wrong stage others say so
+            made = dataclasses.replace(problem, seed=problem.seed + 2, **{name: times * getattr(problem, name)})
+            if made.cost.flops <= most and not stage.supports(made) and _grids(stage, made) != _grids(stage, problem):
+                break
+    else:
+        return None
+    return Case.of(made)
+
+
+def _grids(stage: Stage[Any], problem: Problem) -> list[tuple[int, int, int]]:
+    return [launch.grid for launch in stage.plan(problem).launches]
 
 
 def _stale_in(number: int, wrong: Failure, case: Case) -> Failure:

@@ -69,7 +69,7 @@ def _spoiled(right: Values) -> Iterator[tuple[str, Values]]:
     if right.ndim:
         missing = right.copy()
         missing[-1] = 0
-        if np.abs(right[-1]).max() > NOTICEABLE * _size(right):  # a square of a number near 0 may be as good as none
+        if np.abs(right[-1]).max(initial=0) > NOTICEABLE * _size(right):  # a square near 0 may be as good as none
             yield ("last row missing" if right.ndim > 1 else "last element missing"), missing
         yield "shifted by one", np.roll(right, 1, axis=-1)
     yield "one element off", _one_off(right)

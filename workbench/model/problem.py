@@ -477,10 +477,9 @@ class Problem(ABC):
         """
         return None
 
-    def magnitudes(self, inputs: Arrays, expected: Arrays) -> Arrays:
-        """By output name: the size of the terms of which an element is the sum; `expected` is the reference. A sum in
-        which terms cancel is as inexact as its terms are large. For other outputs the comparative tier takes the size
-        of the output itself."""
+    def magnitudes(self, inputs: Arrays) -> Arrays:
+        """By output name: the size of the terms of which an element is the sum. A sum in which terms cancel is as
+        inexact as its terms are large. For other outputs the comparative tier takes the size of the output itself."""
         return {}
 
     @property

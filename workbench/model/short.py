@@ -129,12 +129,6 @@ class ShortProblem(Problem):
     def drawn_plainly(self) -> bool:
         return not self.declaration.draw
 
-    def distributed_inputs(self) -> tuple[str, ...]:
-        if self.distributed is None and (self.declaration.draw or Tier.COMPARATIVE in self.tiers):
-            return ()
-        numbers = (n for n, a in self.arrays().items() if a.given and a.dtype.numpy.kind != "b")
-        return tuple(numbers) if self.distributed is None else self.distributed
-
     def range_of(self, name: str) -> tuple[float, float] | None:
         said = self.declaration.ranges.get(name)
         return said(self) if callable(said) else said
@@ -184,20 +178,21 @@ class ShortProblem(Problem):
 
     @classmethod
     def far(cls, random: Random) -> list[tuple[str, Any]]:
-        """Fields that have a range, and values there: both ends, a power of two or what is next to one, any other."""
-        found: list[tuple[str, Any]] = []
-        for f in (f for f in dataclasses.fields(cls) if type(f.default) in (int, float) and f.name not in cls.extents):
-            low, high = cls.ranges.get(f.name, (math.inf, -math.inf))
-            if f.name in cls.declaration.drawn or not -math.inf < low <= high < math.inf:
+        """Fields that have a finite range, and values there: first the least of each, then the largest, then a power of
+        two or what is next to one, then any other."""
+        found: list[list[tuple[str, Any]]] = []
+        for f in (f for f in dataclasses.fields(cls) if type(f.default) in (int, float)):
+            low, high = cls.ranges.get(f.name, (-math.inf, math.inf))
+            if f.name in (*cls.extents, *cls.declaration.drawn) or not -math.inf < low <= high < math.inf:
                 continue
-            whole = isinstance(f.default, int)
+            whole = type(f.default) is int
             low, high = (math.ceil(low), math.floor(high)) if whole else (low, high)
             powers = (sign * 2.0**bit + d for bit in range(-20, 64) for sign in (1, -1) for d in (-1, 0, 1))
             near = [value for value in powers if low <= value <= high] or [low]
             anywhere = random.randint(int(low), int(high)) if whole else random.uniform(low, high)
             values = (low, high, random.choice(near), anywhere)
-            found += [(f.name, int(value) if whole else float(value)) for value in values]
-        return found
+            found.append([(f.name, int(value) if whole else float(value)) for value in values])
+        return [pair for pairs in zip(*found, strict=True) for pair in pairs]
 
     @property
     def cost(self) -> Cost:
@@ -230,14 +225,13 @@ class _AsInCpp(np.ndarray[Any, Any]):
     """Integers that become fp32 where they meet it, as in C++; NumPy computes both in fp64 then."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: tuple[Any, ...] = (), **named: Any) -> Any:
-        single = any(getattr(value, "dtype", None) == np.float32 for value in inputs)
+        single = np.float32 if any(getattr(value, "dtype", None) == np.float32 for value in inputs) else None
 
-        def plain(value: Any) -> Any:
-            values = value.view(np.ndarray) if isinstance(value, _AsInCpp) else value
-            return values.astype(np.float32) if single and isinstance(value, _AsInCpp) else values
+        def plain(value: Any, dtype: Any = None) -> Any:
+            return np.asarray(value, dtype) if isinstance(value, _AsInCpp) else value
 
-        named |= {"out": tuple(v.view(np.ndarray) if isinstance(v, _AsInCpp) else v for v in out)} if out else {}
-        made = getattr(ufunc, method)(*map(plain, inputs), **named)
+        named |= {"out": tuple(map(plain, out))} if out else {}
+        made = getattr(ufunc, method)(*(plain(value, single) for value in inputs), **named)
         return made.view(_AsInCpp) if isinstance(made, np.ndarray) and made.dtype.kind in "iu" else made
 
 

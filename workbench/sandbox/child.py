@@ -222,7 +222,7 @@ class _Host:
         self.others: list[str] = about["others"]
         sys.path[:] = self.path
         self.stages: dict[tuple[str, str], Stage[Any]] = {}
-        install([*self.homes.values(), *([self.module] if self.module else [])])
+        install([*self.homes.values(), *self.others, *([self.module] if self.module else [])])
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -286,11 +286,14 @@ class _Host:
         return answer
 
     def _stage(self, operation: str, name: str) -> Stage[Any]:
-        if (operation, name) not in self.stages:
-            importlib.import_module(self.homes[operation])
-            found = (s for o in _operations() if o.name == operation for s in o.stages if s.name == name)
-            self.stages[operation, name] = next(found)
-        return self.stages[operation, name]
+        if (operation, name) in self.stages:
+            return self.stages[operation, name]
+        for module in (self.homes[operation], *self.others):
+            importlib.import_module(module)
+            for stage in (s for o in _operations() if o.name == operation for s in o.stages if s.name == name):
+                self.stages[operation, name] = stage
+                return stage
+        raise LookupError("no module of the project declares it: declare it at the top level of one")
 
 
 def _operations() -> list[Operation[Any]]:

@@ -101,7 +101,7 @@ class Host:
     """The process of one module of stages, or, without one, of all stages that are declared beside their operations.
 
     `homes` are the modules of the operations by name, `known` the stages that other modules declare, by operation, each
-    with its track; `others` are the other modules of stages.
+    with its track; `others` are the other modules of stages, or without a module those of a project without operations.
     """
 
     def __init__(
