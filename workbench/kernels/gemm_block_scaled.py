@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import WITHOUT_NUMBERS, Array, Arrays, Distribution, NonFinite, element_bytes
+from ..model.arrays import WITHOUT_NUMBERS, Array, Arrays, Distribution, NonFinite, element_bytes, largest
 from ..model.calls import Call
 from ..model.dtypes import BF16, E2M1, E4M3, E8M0, FP32, DType, dtype_of, from_numpy
 from ..model.launch import Launch, ceil_div
@@ -130,7 +130,9 @@ class BlockScaledProblem(Problem):
                 scales *= np.abs(rng.standard_normal(shape))
             if self.distribution in WITHOUT_NUMBERS:
                 scales[tuple(rng.integers(0, shape, (2, 2)).T)] = np.nan
-            drawn[name] = tiled(np.clip(scales, 0, 448).astype(self.types.scale.numpy), drawn[name].shape)
+            drawn[name] = tiled(
+                np.minimum(scales, largest(self.types.scale)).astype(self.types.scale.numpy), drawn[name].shape
+            )
         return drawn
 
     def reference(self, inputs: Arrays) -> Arrays:
