@@ -69,6 +69,8 @@ def cases(t: Any) -> Iterator[tuple[str, Case]]:
     mean, root = (t.zeros(ROWS, 1, device="cuda") for _ in "mr")
     yield "gemm", Case((x, y), {"trans_b": True}, lambda: t.matmul(x, transposed))
     yield "gemm_fp8", Case((bits, bits, scale, scale), {}, None)
+    exponents = t.full((4, 512), 127, device="cuda", dtype=t.uint8)
+    yield "gemm_block_scaled", Case((bits, bits, exponents, exponents), {}, None)
     yield "matvec", Case((w, x), {}, lambda: t.mv(x, w))
     yield "vector_add", Case((w, b), {}, lambda: t.add(w, b))
     yield "softmax", Case((x,), {}, lambda: t.softmax(x, -1))
