@@ -32,10 +32,12 @@ from workbench.toolchain.compiler import CompilerUnavailable
 def test_sources_that_hide_the_installed_package_say_so(tmp_path: Path) -> None:
     sources = Path(cli.__file__).parents[1]
     shutil.copytree(sources, tmp_path / "workbench", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
-    packages = [str(Path(package.__file__).parents[1]) for package in (np, click)]  # of which no .pth is read
-    alone = {**os.environ, "PYTHONPATH": os.pathsep.join(packages)}
-    command = [sys.executable, "-S", "-m", "workbench", "list"]
-    done = subprocess.run(command, capture_output=True, text=True, env=alone, cwd=tmp_path)
+    packages = os.pathsep.join(str(Path(package.__file__).parents[1]) for package in (np, click))  # no .pth is read
+    (tmp_path / "cuda_src").symlink_to(sources.parent / "cuda_src")
+    command = [sys.executable, "-S", "-m", "workbench", "verify", "vector_add:naive", "--device", "emulator"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": packages}
+    )
     assert done.returncode == 1 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert f"`pip install -e .` in {tmp_path}, or start Python in another folder" in line
