@@ -23,6 +23,8 @@ from workbench.cli import new
 from workbench.model.problem import Tier
 from workbench.model.results import Verdict
 
+pytest_plugins = ["pytester"]
+
 KERNELS = {
     "elementwise": "int i = blockIdx.x * THREADS + threadIdx.x;\n"
     "if (i < n) y[i] = from_float<IN>(to_float(x[i]) * to_float(x[i]));",
@@ -78,6 +80,16 @@ def test_an_operation_in_short_form_passes_as_it_is(kind: str, folder: Path) -> 
     for path in (folder / "kernels").glob("*my_own*"):
         assert kind not in path.read_text() and kind not in path.name
     assert verdict("my_own") is Verdict.PASS
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+@pytest.mark.parametrize("form", [[], ["--full"]])
+def test_the_test_that_is_written_is_collected_and_its_example_passes(
+    kind: str, form: list[str], pytester: pytest.Pytester
+) -> None:
+    assert run("my_own", *form, "--like", kind).exit_code == 0
+    result = pytester.runpytest_subprocess("-k", "example", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, deselected=1)
 
 
 def test_a_new_operation_is_verified_and_a_line_that_is_deleted_is_named(folder: Path) -> None:

@@ -91,7 +91,10 @@ def _short(name: str, like: str) -> Made:
         f"{name}{suffix}": _renamed((TEMPLATES / SHORT / f"{like}{suffix}").read_text(), like, name)
         for suffix in (".py", ".cu")
     }
-    files[f"test_{name}.py"] = _renamed((TEMPLATES / like / f"test_{like}.py").read_text(), like, name)
+    test = _renamed((TEMPLATES / like / f"test_{like}.py").read_text(), like, name)
+    defined = f'from workbench import operations\n\ndefinition = operations()["{name}"].problem.declaration.function'
+    test = test.replace("from . import reference", defined).replace(f"reference.{name}(", "definition(")
+    files[f"test_{name}.py"] = test
     made, folder, cuda = write_operation(name, files, short=True)
     module, source = shown(folder / f"{name}.py", made.root), shown(cuda / f"{name}.cu", made.root)
     made.next += [
