@@ -22,10 +22,10 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 71_778),
-    "Python of tests/": (("tests",), (".py",), 66_360),
+    "Python of workbench/": ((PACKAGE,), (".py",), 71_784),
+    "Python of tests/": (("tests",), (".py",), 66_364),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_265),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_480),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_515),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_530),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

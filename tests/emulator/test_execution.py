@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -176,6 +177,15 @@ def test_statistics_count_what_ran(memory: Memory) -> None:
     assert sum(statistics.by_opcode().values()) == statistics.warp_instructions
     line = next(n for n, text in enumerate(SOURCE.splitlines(), 1) if "if (i < n)" in text)
     assert any(file.endswith("kernel.cu") and number == line for file, number in statistics.by_line())
+
+
+def test_a_launch_leaves_no_cycle_that_would_keep_its_memory() -> None:
+    memory = Memory()
+    x = memory.allocate(8, "x")
+    kept = weakref.ref(x.data)
+    execute(entry("clustered"), 2, 1, [x], memory=memory)
+    del memory, x
+    assert kept() is None
 
 
 def test_the_same_seed_gives_the_same_run(memory: Memory) -> None:

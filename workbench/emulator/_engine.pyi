@@ -147,8 +147,8 @@ class Launch:
         reserved_bytes: int = 0,
         most_findings: int = 1,
         failing: Sequence[bool] = (),  # of each of fault_names(); none: all are
-        suppressed: Sequence[tuple[int, int]] = (),  # index into fault_names(), row or -1
-        finding_lines: Sequence[int] = (),  # of each row
+        suppressed: npt.NDArray[np.int32] | None = None,  # (pairs, 2): index into fault_names(), row or -1
+        finding_lines: npt.NDArray[np.int32] | None = None,  # of each row
         replicas: bool = False,
         after: Sequence[tuple[int, int]] = (),  # launches of the series, and the port of each
         copies: Sequence[tuple[int, int, int, int]] = (),  # to, from or 0, bytes, value

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _engine
 from .architectures import H200, DeviceLimits, limits_of
@@ -62,6 +63,7 @@ class Suppression:
     in_source: bool = False
 
     @classmethod
+    @lru_cache(maxsize=256)
     def parse(cls, text: str) -> Suppression:
         """``race``, ``race@kernel.cu`` or ``race@kernel.cu:42``. Raises ``LaunchError``."""
         name, _, place = text.strip().partition("@")
@@ -71,11 +73,6 @@ class Suppression:
         if re.search(r":[^./:]*$", file) and not int(line):
             raise LaunchError(f"the line in the suppression {text!r} is no number; write for example race@kernel.cu:42")
         return cls(_known(name, f"the suppression {text!r}"), file, int(line))
-
-    @property
-    def causes(self) -> frozenset[str]:
-        """What the engine calls it."""
-        return frozenset(cause for cause in CAUSES[1:] if self.name in (cause, str(kind_of(cause))))
 
     def __str__(self) -> str:
         line = f":{self.line}" if self.line else ""
@@ -139,7 +136,7 @@ class Rules:
     def options(self, entry: Entry) -> dict[str, Any]:
         """What the engine is told of them."""
         if entry.lines is None:
-            entry.lines = line_numbers(entry)
+            entry.lines = np.array(line_numbers(entry), np.int32)
         return {
             "most_findings": self.most,
             "failing": _failing_causes(self.strict),
@@ -148,17 +145,23 @@ class Rules:
             "replicas": entry.program.replicas,
         }
 
-    def suppressed_rows(self, entry: Entry) -> list[tuple[int, int]]:
-        """Pairs of a cause and a row of the program whose findings are not counted; row -1: all of that cause."""
+    def suppressed_rows(self, entry: Entry) -> npt.NDArray[np.int32]:
+        """Pairs of a cause and a row of the program whose findings are not counted; row -1: all of that cause.
+
+        Kept for the next launch with the same suppressions.
+        """
+        if entry.suppressed is not None and entry.suppressed[0] == self.suppressions:
+            return entry.suppressed[1]
         if entry.early_returns is None:
             entry.early_returns = early_returns(entry)
         diverged = CAUSES.index("barrier_diverged")
         pairs = {(diverged, row) for row in entry.early_returns}
         for suppression in self.suppressions:
-            causes = [CAUSES.index(cause) for cause in suppression.causes]
+            causes = [n for n, c in enumerate(CAUSES) if n and suppression.name in (c, str(kind_of(c)))]
             rows = list(_rows(entry, suppression)) if suppression.file else [-1]
             pairs.update((cause, row) for cause in causes for row in rows)
-        return sorted(pairs)
+        entry.suppressed = self.suppressions, np.array(sorted(pairs), np.int32).reshape(-1, 2)
+        return entry.suppressed[1]
 
 
 @cache
@@ -329,7 +332,7 @@ class Prepared:
         """Puts variables and parameters in memory. Raises ``ArgumentError``."""
         launch = self.launch
         entry, memory = launch.entry, launch.memory
-        variables = entry.program.load(memory, entry.decoded.variables)
+        variables = entry.program.load(memory, entry.decoded.variables if entry.program.variables else ())
         parameters, tensor_maps = parameter_buffer(entry, self.args, memory)
         self._workspace = memory.upload(_GRID_WORKSPACE, "grid workspace") if entry.cooperative else None
         number = 1 + launch.seed % _LAUNCHES_BEFORE
@@ -394,7 +397,10 @@ def run(prepared: Sequence[Prepared], series: Series | None = None) -> list[Stat
     memory.settle()
     contexts = [one.launch.context(one, result.counts, series) for one, result in zip(prepared, results, strict=True)]
     series.launches += contexts
-    return [one.result(found, context) for one, found, context in zip(prepared, results, contexts, strict=True)]
+    statistics = [one.result(found, context) for one, found, context in zip(prepared, results, contexts, strict=True)]
+    for context in contexts:
+        context.series = []  # whose list has the context: as a cycle they would keep the memory
+    return statistics
 
 
 def prepare(
@@ -479,7 +485,7 @@ def _findings(
 
     A suppressed finding is reported all the same where the launch could not go on behind it.
     """
-    returned = set(context.entry.early_returns or ())
+    returned = set(context.entry.early_returns or ()) if result.findings else set()
     every = [
         explain(fault, waiting, context)
         for fault, waiting in result.findings

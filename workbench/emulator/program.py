@@ -76,8 +76,9 @@ class Entry(Signature):
     local_bytes: int
     constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
     allowed: tuple[tuple[str, str, int], ...] | None = field(default=None, repr=False)  # by comments; see Rules
-    lines: list[int] | None = field(default=None, repr=False)  # of each row; see line_numbers
+    lines: npt.NDArray[np.int32] | None = field(default=None, repr=False)  # of each row; see line_numbers
     early_returns: list[int] | None = field(default=None, repr=False)  # rows; see early_returns
+    suppressed: tuple[object, npt.NDArray[np.int32]] | None = field(default=None, repr=False)  # see Rules
 
     def __getstate__(self) -> dict[str, object]:
         """All but what the engine has made of it."""
@@ -211,7 +212,8 @@ class Program:
     def load(self, memory: Memory, names: Iterable[str] = ()) -> dict[str, Allocation]:
         """The program's variables in a memory, where the first call that names one puts it with its initial value."""
         loaded = memory.modules.setdefault(self, {})
-        self._put([name for name in self.variables if name in set(names)], loaded, memory)
+        wanted = set(names)
+        self._put([name for name in self.variables if name in wanted], loaded, memory)
         return loaded
 
     def variable(self, name: str, memory: Memory) -> Allocation:

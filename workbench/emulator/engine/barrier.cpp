@@ -261,8 +261,7 @@ uint32_t join_warp_barrier(Warp& warp, uint32_t members, uint32_t lanes) {
     return 0;
   }
   race_lanes_joined(warp, here);
-  warp.take_one_way(here);
-  if (here == warp.alive) warp.apart = false;
+  lanes_met(warp, here);
   if (here == lanes) return lanes;
   for (Group& group : warp.groups)
     if (group.wait == Wait::warp_barrier && group.key == members) {

@@ -56,7 +56,7 @@ void each_piece(uint32_t offset, int64_t begin, int64_t end, int swizzle, F f) {
   const uint32_t piece = swizzle == kAtom32Flip ? 8 : 16;
   while (begin < end) {
     const uint32_t at = offset + static_cast<uint32_t>(begin);
-    const int64_t length = std::min<int64_t>(swizzle ? piece - at % piece : end - begin, end - begin);
+    const int64_t length = std::min<int64_t>(swizzle ? piece - (at & (piece - 1)) : end - begin, end - begin);
     f(swizzled(at, swizzle), begin, static_cast<size_t>(length));
     begin += length;
   }

@@ -255,12 +255,16 @@ bool check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t 
 
 bool check_shared_reads(const Warp& warp, const std::vector<SharedRun>& runs) {
   Block& block = *warp.block;
+  const WrittenBytes written = written_in(block);
+  const uint64_t size = block.shared.size();
   bool unwritten = false;
   for (const SharedRun& run : runs)
-    if (block.words_in_flight || run.offset + run.bytes > block.shared.size())
+    if (run.offset + run.bytes > size) {
       unwritten |= check_shared_run(warp, block, run.offset, run.bytes, Access::read, -1);
-    else
-      unwritten |= !written_in(block).all(run.offset, run.bytes);
+    } else {
+      if (block.words_in_flight) check_shared_async(warp, block, run.offset, run.bytes, Access::read, 0);
+      unwritten |= !written.all(run.offset, run.bytes);
+    }
   return unwritten && warp.machine->check_initialised;
 }
 

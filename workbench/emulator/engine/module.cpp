@@ -21,6 +21,8 @@ template <class T, class... Shape>
 using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu, Shape...>;
 using Bytes = Array<uint8_t, nb::ndim<1>>;
 using ReadOnlyBytes = Array<const uint8_t, nb::ndim<1>>;
+using Numbers = std::optional<Array<const int32_t, nb::ndim<1>>>;
+using Pairs = std::optional<Array<const int32_t, nb::shape<-1, 2>>>;
 
 const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param", "tensor"};
 const std::vector<std::string> kWaitNames = {
@@ -107,17 +109,19 @@ struct PythonLaunch {
   std::vector<nb::object> kept;
 };
 
-PythonLaunch make_launch(
-    const nb::handle& of, const std::vector<uint32_t>& grid, const std::vector<uint32_t>& block,
-    const std::vector<uint32_t>& cluster, const ReadOnlyBytes& constants, const ReadOnlyBytes& parameters,
-    const nb::sequence& allocations, const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes,
-    uint32_t local_bytes, uint32_t registers, uint32_t resident_blocks, uint32_t threads, uint32_t time_slice,
-    uint64_t seed, uint64_t budget, uint32_t checks, bool count, uint64_t trace_events,
-    const std::vector<int64_t>& trace_blocks, const std::vector<int32_t>& trace_lines, double seconds,
-    uint32_t reserved_bytes, uint32_t most_findings, const std::vector<bool>& failing,
-    const std::vector<std::pair<int32_t, int32_t>>& suppressed, const std::vector<int32_t>& finding_lines,
-    bool replicas, const std::vector<std::pair<uint32_t, uint8_t>>& after,
-    const std::vector<std::tuple<uint64_t, uint64_t, uint64_t, int32_t>>& copies) {
+PythonLaunch make_launch(const nb::handle& of, const std::vector<uint32_t>& grid,
+                         const std::vector<uint32_t>& block, const std::vector<uint32_t>& cluster,
+                         const ReadOnlyBytes& constants, const ReadOnlyBytes& parameters,
+                         const nb::sequence& allocations, const std::vector<TensorMap>& tensor_maps,
+                         uint32_t shared_bytes, uint32_t local_bytes, uint32_t registers,
+                         uint32_t resident_blocks, uint32_t threads, uint32_t time_slice, uint64_t seed,
+                         uint64_t budget, uint32_t checks, bool count, uint64_t trace_events,
+                         const std::vector<int64_t>& trace_blocks, const std::vector<int32_t>& trace_lines,
+                         double seconds, uint32_t reserved_bytes, uint32_t most_findings,
+                         const std::vector<bool>& failing, const Pairs& suppressed,
+                         const Numbers& finding_lines, bool replicas,
+                         const std::vector<std::pair<uint32_t, uint8_t>>& after,
+                         const std::vector<std::tuple<uint64_t, uint64_t, uint64_t, int32_t>>& copies) {
   const Program& program = nb::cast<const Program&>(of);
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
@@ -149,12 +153,14 @@ PythonLaunch make_launch(
   launch.reserved_bytes = reserved_bytes;
   launch.most_findings = most_findings;
   launch.failing.assign(failing.begin(), failing.end());
-  launch.suppressed = suppressed;
-  launch.finding_lines = finding_lines;
+  for (size_t k = 0; suppressed && k < suppressed->shape(0); ++k)
+    launch.suppressed.push_back({suppressed->data()[2 * k], suppressed->data()[2 * k + 1]});
+  if (finding_lines)
+    launch.finding_lines.assign(finding_lines->data(), finding_lines->data() + finding_lines->size());
   launch.replicas = replicas;
   if (!failing.empty() && failing.size() != fault_names().size())
     throw nb::value_error("failing has one value for each of fault_names()");
-  if (!finding_lines.empty() && finding_lines.size() != program.rows.size())
+  if (!launch.finding_lines.empty() && launch.finding_lines.size() != program.rows.size())
     throw nb::value_error("finding_lines has one number for each row");
   launch.interrupted = [] {  // such as by Ctrl-C
     nb::gil_scoped_acquire acquire;
@@ -340,9 +346,8 @@ NB_MODULE(_engine, m) {
            "time_slice"_a = 2000, "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 15,
            "count"_a = false, "trace_events"_a = 0, "trace_blocks"_a = std::vector<int64_t>{},
            "trace_lines"_a = std::vector<int32_t>{}, "seconds"_a = 0.0, "reserved_bytes"_a = 0,
-           "most_findings"_a = 1, "failing"_a = std::vector<bool>{},
-           "suppressed"_a = std::vector<std::pair<int32_t, int32_t>>{},
-           "finding_lines"_a = std::vector<int32_t>{}, "replicas"_a = false,
+           "most_findings"_a = 1, "failing"_a = std::vector<bool>{}, "suppressed"_a = nb::none(),
+           "finding_lines"_a = nb::none(), "replicas"_a = false,
            "after"_a = std::vector<std::pair<uint32_t, uint8_t>>{},
            "copies"_a = std::vector<std::tuple<uint64_t, uint64_t, uint64_t, int32_t>>{});
   nb::class_<PythonSeries>(m, "Series").def(nb::init<>());

@@ -128,9 +128,13 @@ bool knows_end(const WarpRaces& warp, const Clock& clock, const Record& record) 
          clock.far->count(warp.series->of_cluster(record.cluster).end());
 }
 
-bool knows(const WarpRaces& warp, const Clock& clock, const Record& record) {
+__attribute__((noinline)) bool knows_afar(const WarpRaces& warp, const Clock& clock, const Record& record) {
   return knows(clock, warp.cluster, record.cluster, record.agent, record.clock) ||
          knows_end(warp, clock, record);
+}
+bool knows(const WarpRaces& warp, const Clock& clock, const Record& record) {
+  if (record.cluster != warp.cluster) return knows_afar(warp, clock, record);
+  return record.agent < clock.near.size() && clock.near[record.agent] >= record.clock;
 }
 
 bool ordered(const WarpRaces& warp, const Record& record) { return knows(warp, warp.known.now, record); }
@@ -596,10 +600,11 @@ class Touch {
     const Record& record = table_.records[entry >> 6];
     return record.agent == own_.agent && record.cluster == own_.cluster;
   }
-  static bool has_lanes(uint32_t entry) { return (entry & 63) <= kManyLanes || (entry & 63) == kInTurn; }
+  static bool in_turn(uint32_t entry) { return !kShared && (entry & 63) == kInTurn; }
+  static bool has_lanes(uint32_t entry) { return (entry & 63) <= kManyLanes || in_turn(entry); }
   // The lane of an entry, of those in turn the one whose cell this is.
   uint32_t by_at(uint32_t entry, uint64_t cell) const {
-    if ((entry & 63) != kInTurn) return entry & 63;
+    if (!in_turn(entry)) return entry & 63;
     return lane_in_turn(table_.records[entry >> 6].lanes, base_ + (cell << shift_));
   }
   void check_since(uint32_t entry, uint64_t cell, uint32_t lane) {
@@ -653,6 +658,7 @@ class Touch {
   // theirs.
   const Arrivals::Arrival* partly_told(const Record& other, uint32_t lane) const {
     const Cluster& cluster = *warp_.block->cluster;
+    if (!cluster.races->lanes_arrive) return nullptr;
     if (other.cluster != own_.cluster || other.agent >= cluster.races->agents) return nullptr;
     const uint32_t warps = warp_.machine->warps_per_block;
     const Arrivals& arrivals = cluster.blocks[other.agent / warps].warps[other.agent % warps].races->arrivals;
@@ -788,7 +794,7 @@ class Touch {
       return false;
     if (old.cluster == own_.cluster && old.agent == own_.agent) {
       if (!has_lanes(entry) || old.clock <= own_.joined) return true;
-      if ((entry & 63) == kInTurn || (mine & 63) == kInTurn)
+      if (in_turn(entry) || in_turn(mine))
         return (entry & 63) == (mine & 63) && old.lanes == table_.records[mine >> 6].lanes;
       return (mine & 63) != kUnknownLane && !(lanes_of(entry) & ~lanes_of(mine));
     }
@@ -1073,16 +1079,32 @@ void spread(BlockRaces& races, uint64_t index, int shift) {
 template <class Whole, class Part>
 void each_line(BlockRaces& races, int shift, uint32_t offset, uint32_t bytes, Whole whole, Part part) {
   if (!races.lines.count()) return part(offset, bytes);
-  for (uint32_t here; bytes; offset += here, bytes -= here) {
+  const uint64_t end = races.lines.count() * kLineBytes;
+  if (offset >= end) return;
+  bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes, end - offset));
+  LineShadow* line = races.lines.view().begin() + offset / kLineBytes;
+  for (uint32_t here; bytes; offset += here, bytes -= here, ++line) {
     here = std::min(bytes, kLineBytes - offset % kLineBytes);
-    LineShadow* line = races.lines.view().find(offset / kLineBytes);
-    if (!line) return;
     if (here == kLineBytes && line->last_write != kSpread) {
       whole(*line, offset);
     } else {
       spread(*line, races, offset / kLineBytes, shift);
       part(offset, here);
     }
+  }
+}
+
+// The same of runs, of which most are one line each: rows of a swizzled tile.
+template <class Whole, class Part>
+void each_line(BlockRaces& races, int shift, const std::vector<SharedRun>& runs, Whole whole, Part part) {
+  const Cells<LineShadow> lines = races.lines.view();
+  for (const SharedRun& run : runs) {
+    const bool is_line = run.bytes == kLineBytes && run.offset % kLineBytes == 0;
+    LineShadow* line = is_line ? lines.find(run.offset / kLineBytes) : nullptr;
+    if (line && line->last_write != kSpread)
+      whole(*line, run.offset);
+    else
+      each_line(races, shift, run.offset, run.bytes, whole, part);
   }
 }
 
@@ -1141,6 +1163,7 @@ int shift_for(uint32_t bytes) { return bytes >= 4 ? 2 : bytes == 2 ? 1 : 0; }
 }  // namespace
 
 Shadow shadow_of(const Machine& machine, BlockRaces& races, uint64_t offset, uint64_t bytes) {
+  if (!races.lines.count()) return shadow_of(races);
   const uint64_t lines = bytes ? std::min((offset + bytes - 1) / kLineBytes + 1, races.lines.count()) : 0;
   for (uint64_t k = offset / kLineBytes; k < lines; ++k) spread(races, k, machine.races->shared_shift);
   return shadow_of(races);
@@ -1296,6 +1319,7 @@ void start_races(Cluster& cluster, int64_t index) {
   races.releases.clear();
   races.arriving = races.completed = Knowledge{};
   races.next_slot = races.next_storer = 0;
+  races.lanes_arrive = false;
   const size_t lines = machine.launch->shared_bytes / kLineBytes + 1;
   const size_t cells = lines * (kLineBytes >> machine.races->shared_shift);
   for (Block& block : cluster.blocks) {
@@ -1444,7 +1468,7 @@ void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offse
       }
     }
   else if (pattern == Pattern::scattered)
-    for_lanes(warp.active, [&](int l) { touch.access(offset[l], bytes, static_cast<uint32_t>(l)); });
+    touch.access_each(offset, bytes, warp.active);
   else if (pattern == Pattern::contiguous) {
     read_by(0, kLanes);
     touch.access_in_turn(offset[0], uint64_t{bytes} * kLanes, 0, bytes);
@@ -1462,19 +1486,18 @@ void race_product(const Warp& warp, const std::vector<SharedRun>& runs, bool beg
   const int shift = warp.machine->races->shared_shift;
   Touch<true> touch(warp, table, shadow_of(races), shift, 0, record, begins);
   LineShadow before{kSpread, 0}, after{};  // the reading of the last line
-  for (const SharedRun& run : runs)
-    each_line(
-        races, shift, run.offset, run.bytes,
-        [&](LineShadow& line, uint32_t offset) {
-          if (line.last_write != before.last_write || line.since != before.since) {
-            before = after = line;
-            begins ? touch.check_read(line, offset, kCollective) : touch.read(after, offset, kCollective);
-          }
-          line = after;
-        },
-        [&](uint32_t offset, uint32_t bytes) {
-          begins ? touch.check_read(offset, bytes, kCollective) : touch.access(offset, bytes, kCollective);
-        });
+  each_line(
+      races, shift, runs,
+      [&](LineShadow& line, uint32_t offset) {
+        if (line.last_write != before.last_write || line.since != before.since) {
+          before = after = line;
+          begins ? touch.check_read(line, offset, kCollective) : touch.read(after, offset, kCollective);
+        }
+        line = after;
+      },
+      [&](uint32_t offset, uint32_t bytes) {
+        begins ? touch.check_read(offset, bytes, kCollective) : touch.access(offset, bytes, kCollective);
+      });
 }
 
 uint32_t race_products_end(Warp& warp) {
@@ -1518,21 +1541,20 @@ void race_unit_reads(Warp& warp, Block& block, const std::vector<SharedRun>& run
   own.as_issued = true;
   Touch<true> note(warp, table, shadow_of(races), shift, base, reading);
   LineShadow before{kSpread, 0}, after{};  // the reading of the last line
-  for (const SharedRun& run : runs)
-    each_line(
-        races, shift, run.offset, run.bytes,
-        [&](LineShadow& line, uint32_t offset) {
-          if (line.last_write != before.last_write || line.since != before.since) {
-            before = after = line;
-            check.check_read(line, offset, lane);
-            note.read(after, offset, lane);
-          }
-          line = after;
-        },
-        [&](uint32_t offset, uint32_t bytes) {
-          check.check_read(offset, bytes, lane);
-          note.access(offset, bytes, lane);
-        });
+  each_line(
+      races, shift, runs,
+      [&](LineShadow& line, uint32_t offset) {
+        if (line.last_write != before.last_write || line.since != before.since) {
+          before = after = line;
+          check.check_read(line, offset, lane);
+          note.read(after, offset, lane);
+        }
+        line = after;
+      },
+      [&](uint32_t offset, uint32_t bytes) {
+        check.check_read(offset, bytes, lane);
+        note.access(offset, bytes, lane);
+      });
   own.as_issued = false;
 }
 
@@ -1895,6 +1917,7 @@ void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset, int32_t fla
                                &block == warp.block ? own.known.fenced_block : own.known.fenced_cluster);
   tell_of_lanes(own, arriving);
   note_arrival(own, lane);
+  warp.block->cluster->races->lanes_arrive = true;
   own.tick();
 }
 

@@ -163,8 +163,10 @@ struct Arrivals {
   std::vector<Arrival> kept;
 
   const Arrival* at(uint32_t time) const {
-    for (uint32_t k = 0; k < std::min(count, kKept); ++k)
-      if (clock[k] == time) return &kept[k];
+    for (uint32_t k = 1; k <= std::min(count, kKept); ++k) {  // the newest first: clocks only grow
+      const uint32_t place = (count - k) % kKept;
+      if (clock[place] <= time) return clock[place] == time ? &kept[place] : nullptr;
+    }
     return nullptr;
   }
 };
@@ -247,6 +249,7 @@ struct ClusterRaces {
   std::unordered_map<uint64_t, Release> releases;  // by rank and offset
   Knowledge arriving, completed;
   uint32_t agents = 0, next_slot = 0, next_storer = 0;
+  bool lanes_arrive = false;  // any has arrived at an mbarrier: only then some warp has arrivals
 };
 
 struct MachineRaces {

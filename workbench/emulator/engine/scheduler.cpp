@@ -161,8 +161,7 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
       warp.set_active(here);
       execute(warp, instruction);
       race_lanes_joined(warp, here);
-      warp.take_one_way(here);
-      if (here == warp.alive) warp.apart = false;
+      lanes_met(warp, here);
       done |= here;
     } else {
       park_for_collective(warp, here, Wait::member, members, needed);

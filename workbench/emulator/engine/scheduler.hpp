@@ -19,6 +19,11 @@ void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, ui
 void may_give_way(Warp& warp, bool clusters_can_tell);
 // whether all lanes of the warp are at this instruction; if not, these wait for the others
 bool gather(Warp& warp, uint32_t lanes);
+// Lanes have met: from here on they take one way, which matters while others are apart.
+inline void lanes_met(Warp& warp, uint32_t lanes) {
+  if (lanes == warp.alive) warp.apart = false;
+  warp.apart ? warp.take_one_way(lanes) : void(++warp.ways);
+}
 
 // barrier.cpp
 int barrier_expected(const Block& block, int number);
