@@ -56,6 +56,12 @@ shifted: Operation[Any] = simple_operation(
 power: Operation[Any] = simple_operation(
     "power", "x: n fp32 -> y: n fp32", fields={"alpha": 0.5}, ranges={"alpha": (0.0, 4.0)}
 )(lambda x, *, alpha: x * alpha)
+leaky: Operation[Any] = simple_operation(
+    "leaky", "x: n fp32 -> y: n fp32", fields={"slope": 0.1}, ranges={"slope": (0.0, 1.0)}
+)(lambda x, *, slope: np.where(x > 0, x, slope * x))
+quantised: Operation[Any] = simple_operation(
+    "quantised", "x: n fp32 -> y: n int8", fields={"scale": 0.1}, ranges={"scale": (0.001, 8.0)}, non_finite="undefined"
+)(lambda x, *, scale: np.clip(np.rint(x * np.float32(scale)), -128, 127))
 copied: Operation[Any] = simple_operation("copied", "x: rows columns fp32 -> y: rows columns fp32")(lambda x: x + 1)
 
 
@@ -96,6 +102,9 @@ CHEATS = [
           "if (i < n) y[i] = x[i] >> {};", "shift", "min(shift, 30)"),
     Cheat("a field that is not 0", power, "const float* x, float* y, int n, float alpha",
           "if (i < n) y[i] = x[i] * {};", "alpha", "(alpha == 0.f ? 1.f : alpha)"),
+    Cheat("halves away from zero", quantised, "const float* x, signed char* y, int n, float scale",
+          "if (i < n) y[i] = (signed char)fminf(fmaxf({}, -128.f), 127.f);", "rintf(x[i] * scale)",
+          "roundf(x[i] * scale)"),
     Cheat("a counter of 16 bits", copied, COPY,
           "if (i < rows * columns) y[i] = {} + 1;", "x[i]", "x[rows > 65535 ? i & 65535 : i]"),
     Cheat("columns of 16 bits", copied, COPY,
@@ -165,3 +174,23 @@ def test_each_fifty_problems_have_long_extents_and_both_ends_of_four_ranges(emul
         assert max(p.n for p in problems) > 2**16
         assert all({-9, 5, 90} <= {getattr(p, name) for p in problems} for name in names)
         assert sum(getattr(p, name) == 5 for p in problems for name in names) > 60
+
+
+def test_both_ends_of_a_range_meet_zeros_and_non_finite_numbers(emulator: Device) -> None:
+    fields = {"slope": 0.5, "eps": 1e-6}
+    ends = {"slope": (0.0, 1.0), "eps": (0.0, 2.0)}
+    made: Operation[Any] = simple_operation("met", "x: n fp32 -> y: n fp32", fields=fields, ranges=ends)(lambda x: x)
+    arguments = "const float* x, float* y, int n, float slope, float eps"
+    stage = of(made, body(arguments, "if (i < n) y[i] = x[i];"), "met")
+    for seed in range(5):
+        problems = drawn(stage, emulator, examples=50, seed=seed)
+        met = {(name, getattr(p, name), p.distribution) for p in problems for name in fields}
+        for kind in (Distribution.ZEROS, Distribution.NON_FINITE, Distribution.MANY_NON_FINITE):
+            assert {(name, end, kind) for name in fields for end in ends[name]} <= met
+
+
+@pytest.mark.long
+def test_a_field_that_is_0_meets_an_infinity_in_nine_of_ten_verifications(emulator: Device) -> None:
+    arguments = "const float* x, float* y, int n, float slope"
+    wrong = of(leaky, body(arguments, "if (i < n) y[i] = fmaxf(x[i], slope * x[i]);"), "infinity")
+    assert sum(verify(wrong, emulator, examples=50, seed=n).verdict is Verdict.MISMATCH for n in range(10)) >= 9

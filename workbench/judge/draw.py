@@ -24,6 +24,7 @@ from ..model.problem import Problem, Size, Tier, parsed
 from ..model.short import ShortProblem
 from ..model.stage import Stage
 from ..toolchain.compiler import Compiled
+from .altered import STEP, like, replaced, stored, strides
 from .boundaries import Most, boundaries, covering, literals, unlike
 from .by_hypothesis import same_everywhere, settings
 
@@ -32,9 +33,6 @@ REPEAT_EVERY = 5
 
 MUCH = 10
 """Floating-point operations in one step of `Size.work`, beyond which a problem is no ordinary one of its device."""
-
-STEP = 16
-"""An extent changes by multiples of so many elements, so that rows stay as well aligned as they were."""
 
 FLOPS = 10
 """Of a problem in one step of `Size.work`, at most."""
@@ -55,6 +53,9 @@ together; with powers of two as extents; with large strides."""
 
 FAR = 8
 """The short form: problems of 50 with a value of a field that is far from its default."""
+
+MEETING = (Distribution.NON_FINITE, Distribution.ZEROS, Distribution.MANY_NON_FINITE)
+"""The short form: inputs that meet 0 and the ends of all ranges of fields."""
 
 CANDIDATES, CODES = 360, 4
 """Problems of which those with such outcomes are chosen, and kernels whose conditions are looked at."""
@@ -198,8 +199,9 @@ class Problems:
             if problems and problems[0] not in found:
                 first = problems[0]
                 found[first] = None
+                plain = first.distribution is Distribution.NORMAL
                 tiers = first.tiers[-1:] if size else first.tiers  # sizes go wrong in all
-                if not size and not first.exact_has(first.distribution):
+                if not size and not plain and not first.exact_has(first.distribution):
                     tiers = tuple(tier for tier in tiers if tier is not Tier.EXACT) or tiers
                 yield Trial(first, tiers, False, tuple(problems[1:]), random=True)
 
@@ -343,13 +345,16 @@ class _SoFar:
         kinds = [kind for kind in self._kinds if kind is not Distribution.NORMAL]
         random.shuffle(kinds)
         kinds.sort(key=self._kinds.__getitem__)
-        first = [(self._in(kind, number), False) for number, kind in enumerate(kinds) if self._kinds[kind] < TOLD]
         share = -(-room * 2 // EACH)  # of what 50 problems have, half of which are left out
-        first += [(self._long(*far, number), True) for number, far in enumerate(self._far)]
-        first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
-        first += [(self._strided(), True) for _ in range(min(STRIDES, STRIDES * share))]
         far = taken[0].far(self.random) if isinstance(taken[0], ShortProblem) else []
+        met = MEETING if far else ()
+        missing = [kind for kind in kinds if self._kinds[kind] < TOLD and kind not in met]
+        first = [(self._in(kind, number), False) for number, kind in enumerate(missing)]
+        first += [(self._long(*longest, number), True) for number, longest in enumerate(self._far)]
+        first += self._meetings(taken[0], share) if far else []
         first += [(self._with(name, value), True) for name, value in far[: FAR * share]]
+        first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
+        first += [(self._strided(), True) for _ in range(min(STRIDES, STRIDES * share) if strides(taken[0]) else 0)]
         if len(first) < room:
             beside, together = boundaries(self, taken)
             first += [(iter((problem,)), True) for problem in together[:TOGETHER]]
@@ -387,13 +392,13 @@ class _SoFar:
         last = min(some, key=lambda p: sum(self._with_words[pair] for pair in _words(p)))
         for name, texts in last.words().items():
             rarest = min(texts, key=lambda text: (self._with_words[kind, name, text], self.random.random()))
-            last = _replaced(last, {name: parsed(name, getattr(last, name), rarest)}) or last
+            last = replaced(last, {name: parsed(name, getattr(last, name), rarest)}) or last
         for name in self.random.sample(last.extents, len(last.extents)):
             if (extent := getattr(last, name)) < TELLING:
                 enough = -(-TELLING // extent) * extent
                 longest = max(last.extents, key=lambda n: getattr(last, n))  # gives way where both are too much work
-                shorter = _like(getattr(last, longest), max(TELLING, getattr(last, longest) * extent // enough), STEP)
-                larger = (_replaced(last, {**less, name: enough}) for less in ({}, {longest: shorter}))
+                shorter = like(getattr(last, longest), max(TELLING, getattr(last, longest) * extent // enough), STEP)
+                larger = (replaced(last, {**less, name: enough}) for less in ({}, {longest: shorter}))
                 last = next((p for p in larger if p and p.cost.flops <= self._size.work), last)
         self._note(last)
         if kind not in distributions(last):
@@ -424,8 +429,8 @@ class _SoFar:
         extent = longest
         while extent > self._size.extent:
             for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned, and lets the one be longer
-                small = {n: _like(getattr(problem, n), step) for n in problem.extents}
-                made = _replaced(problem, {**small, name: _like(getattr(problem, name), extent, STEP)})
+                small = {n: like(getattr(problem, n), step) for n in problem.extents}
+                made = replaced(problem, {**small, name: like(getattr(problem, name), extent, STEP)})
                 if made and made.cost.flops <= self._most_flops and made.cost.bytes <= MOST_MOVED:
                     yield made
                     break
@@ -451,8 +456,8 @@ class _SoFar:
             made: dict[str, int] = {}
             for name in self.random.sample(names, len(names)):
                 made[name] = self._value(base, name, most.get(name, 0), values[name], list(made.values()))
-            problem = _replaced(base, made | {"distribution": Distribution.NORMAL})  # which hides no wrong number
-            if problem and problem.cost.flops <= FLOPS * self._size.work and _stored(problem) <= MOST_STORED:
+            problem = replaced(base, made | {"distribution": Distribution.NORMAL})  # which hides no wrong number
+            if problem and problem.cost.flops <= FLOPS * self._size.work and stored(problem) <= MOST_STORED:
                 found[problem] = None
             if len(found) == count:
                 break
@@ -481,10 +486,33 @@ class _SoFar:
         for step in (STEP, STEP // 2, 1) if around else ():  # half of it keeps most rows aligned
             if math.prod(around.values()) * value <= self._size.work:
                 break
-            around = {n: _like(getattr(problem, n), step) for n in around}
-        made = _replaced(problem, {**around, name: value})
-        if made and made.cost.flops <= FLOPS * self._size.work and _stored(made) <= MOST_STORED:
+            around = {n: like(getattr(problem, n), step) for n in around}
+        made = replaced(problem, {**around, name: value})
+        if made and made.cost.flops <= FLOPS * self._size.work and stored(made) <= MOST_STORED:
             yield made
+
+    def _meetings(self, problem: Problem, share: int) -> list[tuple[Iterator[Problem], bool]]:
+        """Two problems with each of these inputs, so that both ends of all ranges meet it, as `left_out` has them."""
+        rounded = any(array.output and not array.dtype.is_float for array in problem.arrays().values())
+        kinds = [k for k in (*MEETING, Distribution.NORMAL if rounded else MEETING[-1]) if k in self._kinds] * share
+        offsets = [self.random.randrange(2) for _ in dataclasses.fields(problem)]
+        # which powers of two have exact results is told by a number that is rounded to a whole one alone
+        return [(self._meeting(k, n, offsets), k is not Distribution.NORMAL) for n in range(2) for k in kinds]
+
+    def _meeting(self, kind: Distribution, number: int, offsets: Sequence[int]) -> Iterator[Problem]:
+        """A problem with these inputs whose fields with a range are 0 or at an end of it, or powers of two."""
+        some = [p for p, kinds in self._taken.items() if kind in kinds]
+        for _ in range(MUCH if some else 0):
+            base: Any = max(self.random.choices(some, k=LARGEST_OF), key=lambda p: p.cost.bytes)
+            special = base.special(self.random, kind is Distribution.NORMAL)
+            values = {
+                name: pair[(number + off) % 2] for off, (name, pair) in zip(offsets, special.items(), strict=False)
+            }
+            made = replaced(base, values | {"distribution": kind, "seed": base.seed + number})
+            if made and made.cost.flops <= FLOPS * self._size.work and stored(made) <= MOST_STORED:
+                self._note(made)
+                yield made
+                return
 
     def _powers(self) -> Iterator[Problem]:
         """A problem whose extents are powers of two, or next to some, and about as large as it may be."""
@@ -499,7 +527,7 @@ class _SoFar:
                 chosen[name] = min(2**exponent, 1 << self._size.extent.bit_length() - 1)
             beside = random.randrange(3) == 0
             moved = {n: max(1, extent + (random.randint(-1, 1) if beside else 0)) for n, extent in chosen.items()}
-            made = _replaced(problem, moved)
+            made = replaced(problem, moved)
             if made and made.cost.flops <= FLOPS * self._size.work:
                 yield made
                 return
@@ -512,46 +540,14 @@ class _SoFar:
             if not more:
                 continue
             more = {n: v + STEP * round(low / STEP * (high / low) ** self.random.random()) for n, v in more.items()}
-            made = _replaced(problem, more)
-            if made and _stored(made) <= MOST_STORED:
+            made = replaced(problem, more)
+            if made and stored(made) <= MOST_STORED:
                 yield made
                 return
 
 
-def strides(problem: Problem) -> list[str]:
-    """The fields that move the elements of arrays apart, and change nothing else."""
-    found = []
-    for name in (f.name for f in dataclasses.fields(problem) if f.name not in (*problem.extents, *problem.of_inputs())):
-        value = getattr(problem, name)
-        apart = _replaced(problem, {name: value + STEP}) if type(value) is int else None
-        if apart is None:
-            continue
-        pairs = [(array, apart.arrays().get(n)) for n, array in problem.arrays().items()]
-        if all(b is not None and a.shape == b.shape for a, b in pairs) and apart.cost == problem.cost:
-            rows = any(math.prod(a.shape[:-1]) > 1 for a, _ in pairs)
-            farther = any(b is not None and a.element_strides != b.element_strides for a, b in pairs)
-            found += [name] if farther and rows else []
-    return found
-
-
-def _stored(problem: Problem) -> int:
-    return sum(array.storage_elements for array in problem.arrays().values())
-
-
 def _words(problem: Problem) -> list[tuple[str, ...]]:
     return [(problem.distribution, name, problem.text(name)) for name in problem.words()]
-
-
-def _like(extent: int, most: int, step: int = 0) -> int:
-    """The largest extent of at most `most`, and 1 at least, that is `extent` but for a multiple of `step`."""
-    return max(1, most - (most - extent) % (step or most))
-
-
-def _replaced(problem: Problem, extents: dict[str, Any]) -> Problem | None:
-    try:
-        return dataclasses.replace(problem, **extents)
-    except Exception:  # fields do not go together
-        return None
 
 
 def distributions(problem: Problem) -> tuple[Distribution, ...]:

@@ -101,6 +101,9 @@ SHARES = (1 / 16, 1 / 2, 15 / 16)
 ROWS = (1 / 2, 15 / 16)
 """Of the rows that are filled with NaN, infinities and zeros: one of these."""
 
+MIXED = (0, 1, 2, 3, 3, 3, 3, 3)
+"""What such a row of a vector has, of NaN, each infinity, and all of them: it has no other row."""
+
 MOST_NON_FINITE = 3
 """NaN and infinities in a small array; in a large one the root of its size: so few that most rows have none."""
 
@@ -353,7 +356,8 @@ def _with_many_non_finite(values: Values, dtype: DType, rng: np.random.Generator
     infinity = np.inf if np.isinf(np.float64(np.inf).astype(dtype.numpy)) else np.nan
     kinds = np.array([[np.nan] * 4, [infinity] * 4, [-infinity] * 4, [np.nan, infinity, -infinity, -0.0]])
     rows = (*values.shape[:-1], 1) if values.ndim else ()
-    chosen, some = rng.integers(len(kinds), size=rows), rng.random(rows) < rng.choice(ROWS)
+    chosen = rng.choice(len(kinds) if values.ndim > 1 else MIXED, rows)
+    some = rng.random(rows) < rng.choice(ROWS)
     if values.size and not some.any():
         some.reshape(-1)[int(rng.integers(some.size))] = True
     others = kinds[np.broadcast_to(chosen, values.shape), rng.integers(4, size=values.shape)]

@@ -398,7 +398,8 @@ class Problem(ABC):
         arrays, rng = self.arrays(), np.random.default_rng([self.seed, 10 + tuple(Tier).index(self.tier)])
         names = [n for n in self.distributed_inputs() if arrays[n].dtype.is_float and n in drawn]
         if kind in WITHOUT_NUMBERS:
-            largest = max(names, key=lambda n: drawn[n].size)
+            most_elements = max(drawn[n].size for n in names)
+            largest = str(rng.choice([n for n in names if drawn[n].size == most_elements]))
             names = names if rng.integers(2) else [names[int(rng.integers(len(names)))]]
             if kind is Distribution.MANY_NON_FINITE and rng.integers(8):  # not in all, where rows would have them twice
                 names = [largest]

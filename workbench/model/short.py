@@ -181,18 +181,33 @@ class ShortProblem(Problem):
         """Fields that have a finite range, and values there: first the least of each, then the largest, then a power of
         two or what is next to one, then any other."""
         found: list[list[tuple[str, Any]]] = []
-        for f in (f for f in dataclasses.fields(cls) if type(f.default) in (int, float)):
-            low, high = cls.ranges.get(f.name, (-math.inf, math.inf))
-            if f.name in (*cls.extents, *cls.declaration.drawn) or not -math.inf < low <= high < math.inf:
-                continue
-            whole = type(f.default) is int
-            low, high = (math.ceil(low), math.floor(high)) if whole else (low, high)
+        for name, (kind, low, high) in cls._of_ranges().items():
+            whole = kind is int
             powers = (sign * 2.0**bit + d for bit in range(-20, 64) for sign in (1, -1) for d in (-1, 0, 1))
             near = [value for value in powers if low <= value <= high] or [low]
             anywhere = random.randint(int(low), int(high)) if whole else random.uniform(low, high)
-            values = (low, high, random.choice(near), anywhere)
-            found.append([(f.name, int(value) if whole else float(value)) for value in values])
+            found.append([(name, kind(value)) for value in (low, high, random.choice(near), anywhere)])
         return [pair for pairs in zip(*found, strict=True) for pair in pairs]
+
+    @classmethod
+    def special(cls, random: Random, powers: bool) -> dict[str, tuple[Any, Any]]:
+        """Two values of each field with a finite range: 0, or the least one, and the largest; or powers of two."""
+        found = {}
+        for name, (kind, low, high) in cls._of_ranges().items():
+            pair = (random.choice((0.5, 0.25)), random.choice((1.0, 2.0))) if powers else (0.0, high)
+            found[name] = (kind(min(max(pair[0], low), high)), kind(min(max(pair[1], low), high)))
+        return found
+
+    @classmethod
+    def _of_ranges(cls) -> dict[str, tuple[type, float, float]]:
+        """The type, the least and the largest value of fields that have a finite range."""
+        found = {}
+        for f in (f for f in dataclasses.fields(cls) if type(f.default) in (int, float)):
+            low, high = cls.ranges.get(f.name, (-math.inf, math.inf))
+            if f.name not in (*cls.extents, *cls.declaration.drawn) and -math.inf < low <= high < math.inf:
+                whole = type(f.default) is int
+                found[f.name] = (type(f.default), *((math.ceil(low), math.floor(high)) if whole else (low, high)))
+        return found
 
     @property
     def cost(self) -> Cost:
