@@ -230,6 +230,7 @@ SPLIT = AttentionProblem(heads=10, group=5, rows=3, keys=460, dim=64, causal=Tru
 """Of 8 tiles of keys, each of which is a part where it is free."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("splits", [1, 3, 8])
 @pytest.mark.parametrize("name", SPLITTING)
 def test_keys_may_be_split_into_any_number_of_parts(name, splits):

@@ -173,6 +173,7 @@ void host(float* y, real* x, int n, Reduction how) {
 """
 
 
+@pytest.mark.long
 def test_macros_pointers_aliases_and_what_only_a_build_knows_are_resolved_and_all_loads(tmp_path: Path) -> None:
     for name, text in {
         "project/setup.py": "",

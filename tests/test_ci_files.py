@@ -129,6 +129,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_files_choose_the_stages_that_are_made_of_them(project: Path) -> None:
     arguments = ("verify", "--files", "--device", "emulator", "--examples", "1", "--json")
 
@@ -140,6 +141,7 @@ def test_files_choose_the_stages_that_are_made_of_them(project: Path) -> None:
     assert verified("README.md", "--sarif", "none.sarif") == [] and Path("none.sarif").is_file()
 
 
+@pytest.mark.long
 def test_a_source_in_the_folder_of_its_operation_is_that_of_one_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_what_ptxas_refuses_is_refused_where_ptx_is_executed_too(source):
         translate_stage(*of(source, code))
 
 
+@pytest.mark.long
 def test_a_name_that_nvcc_has_without_an_include_says_what_to_include(source):
     names = ("INFINITY", "NAN", "M_PI", "M_1_PI", "FLT_MAX", "INT_MAX", "UINT32_MAX")
     declared = [f"  double {name.lower()} = {name};\n" for name in names]
@@ -327,6 +328,7 @@ def test_the_digest_is_that_of_all_parts_in_their_order(source):
     assert compiler.source_digest(source) == hashlib.sha256(b"".join(p.read_bytes() for p in parts)).hexdigest()
 
 
+@pytest.mark.long
 def test_kernels_that_were_written_for_nvcc_compile(source):
     source.write_text("""
 #include <cassert>

@@ -467,6 +467,7 @@ def test_layers_that_tma_cannot_take_or_fill_are_copied(fields, wanted):
     assert ops.choose("conv2d", problem, 90, 2).name == "smem_tiling"  # elements lie anywhere
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("splits", "channels"), [(2, 36), (7, 21)])  # 9 k-tiles, and 5
 def test_blocks_that_share_k_add_up_all_of_it(splits, channels):
     stage = _stage("narrow_copies").with_parameters({"SPLITS": splits, "TILE_M": 128, "TILE_N": 32})

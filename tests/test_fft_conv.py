@@ -189,6 +189,7 @@ def test_a_block_of_the_tensor_core_stage_takes_as_many_rounds_as_leave_enough_b
     assert 0 < worst < 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("right", "broken", "verdict"),
     [

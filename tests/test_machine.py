@@ -50,6 +50,7 @@ def test_an_h200_is_the_same_to_plans_and_to_the_emulator() -> None:
     assert EmulatedDevice().limits == limits
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chosen", [FEWER, MORE], ids=lambda machine: str(machine.multiprocessors))
 @pytest.mark.parametrize("spec", PERSISTENT)
 def test_persistent_stages_are_right_with_other_numbers_of_multiprocessors(spec: str, chosen: Any) -> None:

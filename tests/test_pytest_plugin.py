@@ -68,12 +68,14 @@ def _ids(result: pytest.RunResult) -> list[str]:
     return [line.split("[")[1].partition("]")[0] for line in result.outlines if "::test_stage[" in line]
 
 
+@pytest.mark.long
 def test_ids_read_operation_stage_device_and_right_stages_pass(project: pytest.Pytester) -> None:
     result = _run(project, "--workbench-examples", "3", "-v")
     result.assert_outcomes(passed=3)
     assert _ids(result) == [f"vector_add-{name}-emulator" for name in ("naive", "vectorized", "grid_stride")]
 
 
+@pytest.mark.long
 def test_the_device_is_in_the_id(project: pytest.Pytester) -> None:
     _device(project, "cuda")
     result = _run(project, "--collect-only", "-q", "--workbench-device", "cuda", "-s")
@@ -81,6 +83,7 @@ def test_the_device_is_in_the_id(project: pytest.Pytester) -> None:
     assert result.outlines.count("device asked for: cuda") == 1
 
 
+@pytest.mark.long
 def test_a_failure_is_its_evidence_without_traceback(project: pytest.Pytester) -> None:
     _device(project, wrong_after=5)
     result = _run(project, "-k", "naive", "--workbench-seed", "4")

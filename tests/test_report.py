@@ -66,6 +66,7 @@ def _row(page: str, heading: str, first: str) -> list[str]:
     return next(row for row in rows if row[0] == first)
 
 
+@pytest.mark.long
 def test_the_same_record_gives_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         _write(tmp_path / folder, ("nvidia-h200", timed_run("vector_add")), ("emulator", emulated_run("matvec")))

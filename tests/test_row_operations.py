@@ -152,6 +152,7 @@ def test_scan_and_sums_are_linear_and_rms_norm_forgets_powers_of_two(device):
 GRADIENTS = ("rms_norm_backward", "layer_norm_backward")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operation", GRADIENTS)
 def test_gradients_of_norms_are_linear_in_dy_and_what_a_row_of_x_is_scaled_by_divides_its_dx(device, operation):
     problem = made(operation, 5, 1100, seed=1, eps=0.0)  # approximations are exact: others err by chance

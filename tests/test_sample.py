@@ -38,6 +38,7 @@ def test_a_sample_has_every_type_and_layout_of_the_problems(stage: Stage) -> Non
     assert variant(stage, assembled(stage, EMULATOR)) in {variant(stage, problem) for problem in chosen}
 
 
+@pytest.mark.long
 def test_the_samples_of_all_stages_have_every_distribution() -> None:
     found = (problem.distribution for stage in FIRST for problem in sample.sample(stage, EMULATOR))
     assert set(found) == set(Distribution)
@@ -287,6 +288,7 @@ def test_workers_of_xdist_take_a_sample_too_where_the_option_is_in_the_environme
     _said("-q", "tests/emulator/test_rules.py", addopts=options, code=pytest.ExitCode.INTERNAL_ERROR)
 
 
+@pytest.mark.long
 def test_ci_takes_a_sample_since_a_commit_that_has_passed_and_everything_where_there_is_none(
     run: Callable[..., str], tmp_path: Path
 ) -> None:

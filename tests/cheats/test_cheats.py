@@ -166,6 +166,7 @@ CARELESS = """extern "C" __global__ void square(const float* x, float* y, int n,
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("supports", "usual"), [("None", 'p.distribution == "normal"'), ('p.distribution != "normal" or None', "True")]
 )

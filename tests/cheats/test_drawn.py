@@ -128,6 +128,7 @@ def test_conditions_that_hold_together_are_met_with_numbers_that_show_it(what: s
     assert told >= 7
 
 
+@pytest.mark.long
 def test_numbers_of_python_code_and_what_it_decides_are_met() -> None:
     right = planted_stage("matvec:naive", Change(BODY, f"{BODY} // 1733, 905"))
 

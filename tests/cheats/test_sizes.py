@@ -50,6 +50,7 @@ def emulator() -> Device:
     return open_device("emulator")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "spec", "seed", "old", "new"), CHEATS, ids=[name for name, *_ in CHEATS])
 def test_what_is_wrong_at_sizes_of_the_suite_is_found(
     name: str, spec: str, seed: int, old: str, new: str, emulator: Device
@@ -59,6 +60,7 @@ def test_what_is_wrong_at_sizes_of_the_suite_is_found(
     assert result.failure is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec", ["gemm:tma_pipeline", "matvec:naive"])
 def test_large_extents_are_drawn_and_are_no_more_work(spec: str, emulator: Device) -> None:
     (stage,) = registry.select([spec])
@@ -75,6 +77,7 @@ def test_large_extents_are_drawn_and_are_no_more_work(spec: str, emulator: Devic
     assert all(p.cost.flops <= FLOPS * size.work for p in random)
 
 
+@pytest.mark.long
 def test_a_failure_at_a_large_extent_is_made_smaller(emulator: Device) -> None:
     stage = planted_stage("gemm:naive", Change(GEMM, "= from_float<OUT>(m >= 1000 ? 3.f : sum)"))
     result = harness.verify(stage, emulator, examples=EXAMPLES, seed=0)
