@@ -61,6 +61,28 @@ def test_each_distribution_holds_what_it_says(dtype: str) -> None:
             assert np.isnan(seen).any() and {np.inf, -np.inf} <= set(seen[np.isinf(seen)])
 
 
+@pytest.mark.parametrize("kind", WITHOUT_NUMBERS)
+def test_nan_has_both_signs(kind: Distribution) -> None:
+    seen = np.concatenate([inputs(kind, seed=seed).astype(np.float32) for seed in range(12)])
+    assert set(np.signbit(seen[np.isnan(seen)])) == {True, False}
+
+
+def test_what_stands_out_is_often_the_first_or_the_last() -> None:
+    places = [int(np.argmax(np.abs(inputs(Distribution.OUTLIER, seed=seed)[:4096]))) for seed in range(60)]
+    assert min(places.count(place) for place in (0, 4095)) >= 5
+
+
+def test_integers_that_do_not_depend_on_the_conversion_of_nan_are_made_of_it() -> None:
+    top = simple_operation("top", "x: n m fp32 -> y: n int32")(lambda x: np.argmax(x, axis=1))
+    above = simple_operation("above", "x: n m fp32 -> y: n int32")(lambda x: (x > 0.5).sum(axis=1))
+    cast = simple_operation("cast", "x: n fp32 -> y: n int32")(lambda x: np.rint(x).astype(np.int32))
+    rounded = simple_operation("rounded", "x: n fp32 -> y: n int8")(lambda x: np.clip(np.rint(x), -128, 127))
+    for operation, has in ((top, True), (above, True), (cast, False), (rounded, False)):
+        assert (Distribution.NON_FINITE in operation.problem(n=3).distributions()) == has
+    case = Case.of(top.problem(n=20, m=30, distribution=Distribution.MANY_NON_FINITE))
+    assert (case.expected["y"] == np.argmax(case.inputs["x"], axis=1)).all()
+
+
 def test_the_exact_tier_keeps_small_integers() -> None:
     for kind in KINDS:
         values = inputs(kind, tier=Tier.EXACT)

@@ -289,11 +289,13 @@ def _wide(shape: tuple[int, ...], least: int, high: int, bits: int, rng: np.rand
 
 
 def _outlier(shape: tuple[int, ...], high: int, rng: np.random.Generator) -> Values:
-    """An exponent for each element: 0 but for one row or one column, or one element of a vector."""
+    """An exponent for each element: 0 but for one row or one column, or one element of a vector; in half of the cases
+    for the first or the last, by which a kernel may be tempted to shift all others."""
     exponents = np.zeros(shape, np.int64)
     axis = int(rng.integers(max(0, len(shape) - 2), len(shape))) if shape else 0
     if shape:
-        np.moveaxis(exponents, axis, 0)[int(rng.integers(shape[axis]))] = rng.integers(min(4, high), high + 1)
+        at = int(rng.choice((0, -1)) if rng.integers(2) else rng.integers(shape[axis]))
+        np.moveaxis(exponents, axis, 0)[at] = rng.integers(min(4, high), high + 1)
     return exponents
 
 
@@ -346,7 +348,7 @@ def _with_non_finite(values: Values, dtype: DType, rng: np.random.Generator, whe
         places += values.shape[-1] - 1 - places % values.shape[-1]
     made = values.copy()
     made.reshape(-1)[places] = rng.choice(chosen, places.size)
-    return made
+    return _with_signs_of_nan(made, dtype, rng)
 
 
 def _with_many_non_finite(values: Values, dtype: DType, rng: np.random.Generator) -> Values:
@@ -362,7 +364,16 @@ def _with_many_non_finite(values: Values, dtype: DType, rng: np.random.Generator
         some.reshape(-1)[int(rng.integers(some.size))] = True
     others = kinds[np.broadcast_to(chosen, values.shape), rng.integers(4, size=values.shape)]
     there = some & (rng.random(values.shape) < rng.choice((1 / 2, 1.0)))
-    return np.where(there, others.astype(values.dtype), values)
+    return _with_signs_of_nan(np.where(there, others.astype(values.dtype), values), dtype, rng)
+
+
+def _with_signs_of_nan(values: Values, dtype: DType, rng: np.random.Generator) -> Values:
+    """Half of all NaN with their sign bit set, but where the bits are those of memory that nobody wrote."""
+    if dtype.is_scale:
+        return values
+    negative = np.negative(values)
+    there = np.isnan(values) & (rng.random(values.shape) < 1 / 2) & ~dtype.unwritten(negative)
+    return np.where(there, negative, values)
 
 
 def same_numbers(arrays: Mapping[str, Array], names: Sequence[str], drawn: Arrays) -> dict[str, Values]:

@@ -29,6 +29,7 @@ from .arrays import (
     whole_numbers,
     with_signed_zeros,
 )
+from .conversions import whole_of_nan
 from .default_controls import default_controls
 from .dtypes import DTYPES, SPELLINGS, DType
 from .errors import WrongUsage
@@ -398,8 +399,7 @@ class Problem(ABC):
         arrays, rng = self.arrays(), np.random.default_rng([self.seed, 10 + tuple(Tier).index(self.tier)])
         names = [n for n in self.distributed_inputs() if arrays[n].dtype.is_float and n in drawn]
         if kind in WITHOUT_NUMBERS:
-            most_elements = max(drawn[n].size for n in names)
-            largest = str(rng.choice([n for n in names if drawn[n].size == most_elements]))
+            largest = max(names, key=lambda n: (drawn[n].size, rng.random()))
             names = names if rng.integers(2) else [names[int(rng.integers(len(names)))]]
             if kind is Distribution.MANY_NON_FINITE and rng.integers(8):  # not in all, where rows would have them twice
                 names = [largest]
@@ -449,7 +449,7 @@ class Problem(ABC):
             return (Distribution.NORMAL,)
         arrays = self.arrays()
         whole = any(a.output and a.dtype.numpy.kind in "iu" for a in arrays.values())
-        undefined = whole or self.non_finite == NonFinite.UNDEFINED  # what integer NaN becomes is nowhere defined
+        undefined = self.non_finite == NonFinite.UNDEFINED or (whole and not whole_of_nan(type(self)))
         types = [arrays[name].dtype for name in self.distributed_inputs()]
         real = any(dtype.is_float for dtype in types)
         without = (
