@@ -133,7 +133,7 @@ def left_out(items: Sequence[pytest.Item], since: str | None) -> list[pytest.Ite
             of_a_test.setdefault((item.path, name), []).append(item)
     first = [of_one[0] for of_one in of_a_test.values()]
     long = [item for item in first if item.path.name in THAT_WAIT or item.get_closest_marker("long")]
-    found += [item for place, item in enumerate(long) if place % ONE_IN]
+    found += [item for item in long if zlib.crc32(f"{item.path.name} {item.name}".encode()) % ONE_IN]
     return found + [item for of_one in of_a_test.values() for item in of_one[1:]]
 
 

@@ -121,7 +121,7 @@ def test_what_has_changed_says_which_stages_and_which_tests_of_an_operation_are_
     of_ssd = [number for name, number in plain.items() if name.startswith("test_ssd ")]
     assert max(of_ssd) == 1 and [n for name, n in items.items() if name.startswith("test_ssd ")] == of_ssd
     assert sum(n for name, n in plain.items() if "conv2d" in name) < sum(n for k, n in items.items() if "conv2d" in k)
-    assert plain.keys() == items.keys()
+    assert plain.keys() <= items.keys()
     stages, _ = kept("workbench/judge/case.py")
     assert stages == {VERIFIED: TRACKS, SPILLS: FIRST_ONES, PROFILED: FIRST_ONES}
     stages, _ = kept("workbench/toolchain/compiler.py")
