@@ -194,3 +194,17 @@ def test_a_field_that_is_0_meets_an_infinity_in_nine_of_ten_verifications(emulat
     arguments = "const float* x, float* y, int n, float slope"
     wrong = of(leaky, body(arguments, "if (i < n) y[i] = fmaxf(x[i], slope * x[i]);"), "infinity")
     assert sum(verify(wrong, emulator, examples=50, seed=n).verdict is Verdict.MISMATCH for n in range(10)) >= 9
+
+
+def test_long_extents_exceed_limits_of_17_bits_with_large_sums_in_most_verifications(emulator: Device) -> None:
+    dot: Operation[Any] = simple_operation("dot", "x: n int8, w: n int8 -> y: int32")(
+        lambda x, w: np.asarray(x.astype(np.int64) @ w.astype(np.int64))
+    )
+    stage = of(dot, body("const char* x, const char* w, int* y, int n", "if (i == 0) y[0] = 0;"), "dot")
+    beyond = large = 0
+    for seed in range(20):
+        problems: list[Any] = [p for p in drawn(stage, emulator, examples=50, seed=seed) if p.n > 2**16]
+        beyond += any(p.n > 2**17 for p in problems)
+        large += any(abs(int(p.reference(p.given())["y"])) > 2**24 for p in problems)
+        assert max(p.n for p in problems) < 2**21
+    assert beyond >= 12 and large >= 12

@@ -43,9 +43,9 @@ EACH = 50
 BEYOND = 2
 """Times the largest extent of the suite that one extent has at most."""
 
-MANY, MANY_FLOPS = 2**16, 2**19
+MANY, MOST, MANY_FLOPS = 2**16, 2**20, 2**22
 """The short form: each extent of one problem is larger than the first number, because a counter of 16 bits and a grid
-along y end there. Such a problem has at most so many floating-point operations."""
+along y end there, and up to the second. Such a problem has at most so many floating-point operations."""
 
 AT_BOUNDARIES, TOGETHER, POWERS, STRIDES = 4, 8, 3, 3
 """Problems of 50 with an extent beside a constant of the kernel; with outcomes of its conditions that no other one had
@@ -74,6 +74,10 @@ MOST_MOVED = 2**25
 
 SHOWING = (Distribution.POSITIVE, Distribution.NEGATIVE, Distribution.SORTED)
 """Kinds of inputs besides normal numbers that show a wrong element: elements differ, and none hides another."""
+
+ADDING = (Distribution.OUTLIER, *2 * (Distribution.CONSTANT, Distribution.POSITIVE))
+"""Kinds of inputs of a long extent: real numbers have the first, integers all. Sums of large integers of any sign stay
+small."""
 
 LARGEST_OF = 3
 """Problems of which the largest gets a value of a field: a wrong number has to be seen."""
@@ -310,7 +314,7 @@ class _SoFar:
 
     def _beyond(self, longest: int, many: int) -> int:
         more = self.random.random()
-        return int(max(longest * math.pow(BEYOND, more), many * (1 + more / STEP))) + 1
+        return int(max(longest * math.pow(BEYOND, more), many * math.pow(MOST / MANY, more))) + 1
 
     def add(self, problem: Problem) -> None:
         """A supported problem was drawn."""
@@ -351,6 +355,7 @@ class _SoFar:
         missing = [kind for kind in kinds if self._kinds[kind] < TOLD and kind not in met]
         first = [(self._in(kind, number), False) for number, kind in enumerate(missing)]
         first += [(self._long(*longest, number), True) for number, longest in enumerate(self._far)]
+        first += [(self._long(*longest, -1, adding=True), True) for longest in self._far[-1:] if self._wanted >= EACH]
         first += self._meetings(taken[0], share) if far else []
         first += [(self._with(name, value), True) for name, value in far[: FAR * share]]
         first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
@@ -423,9 +428,13 @@ class _SoFar:
         self._note(last)
         return last
 
-    def _long(self, name: str, longest: int, number: int) -> Iterator[Problem]:
-        """A problem with one extent that is large, as far as the work allows, and then smaller ones."""
+    def _long(self, name: str, longest: int, number: int, adding: bool = False) -> Iterator[Problem]:
+        """A problem with one extent that is large, as far as the work allows, and then smaller ones: `adding`, with
+        numbers that make the sum of so many large, or one that stands out among them."""
         problem = self._any(number)
+        kinds = ADDING if any(a.dtype.numpy.kind in "iu" for a in problem.arrays().values() if a.given) else ADDING[:1]
+        if adding and (kind := self.random.choice(kinds)) in self._taken.get(problem, distributions(problem)):
+            problem = dataclasses.replace(problem, distribution=kind)
         extent = longest
         while extent > self._size.extent:
             for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned, and lets the one be longer

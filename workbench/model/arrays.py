@@ -160,7 +160,8 @@ def whole_numbers(
     """The numbers, of an integer type, as `kind` has them, between the limits: a new array of the same shape and type.
 
     All magnitudes are as likely, from one bit to those of the limits: in `wide` of each element, in `scaled` of an
-    array, or of its rows or columns. `large` has any bits, or the limits, powers of two and what is next to these.
+    array, or of its rows or columns; `constant` has mostly a limit. `large` has any bits, or the limits, powers of two
+    and what is next to these.
     """
     if kind in (Distribution.NORMAL, Distribution.SUBNORMAL, *WITHOUT_NUMBERS) or not values.size:
         return values
@@ -184,6 +185,8 @@ def whole_numbers(
         edges = [n for n in sorted({low, low + 1, high - 1, high, 0, *near}) if low <= n <= high]
         chosen = rng.choice(np.array(edges, dtype.numpy), shape)
         return np.where(rng.random(shape) < rng.choice((0.0, 1 / 2, 1.0)), chosen, any_bits)
+    if kind is Distribution.CONSTANT and rng.integers(3):
+        return np.broadcast_to(rng.choice(np.array([low, high], dtype.numpy), shape), values.shape).copy()
     bits = max(abs(low), abs(high)).bit_length()
     less = _powers(shape, 0, bits, rng) if kind is Distribution.SCALED else rng.integers(0, bits + 1, shape)
     made = np.clip(any_bits >> np.minimum(less, dtype.bits - 1).astype(dtype.numpy), low, high).astype(dtype.numpy)
