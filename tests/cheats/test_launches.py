@@ -58,3 +58,10 @@ def test_a_module_that_keeps_the_grid_of_its_first_launch_is_found(emulator: Dev
     result = harness.verify(stage, emulator, examples=10, seed=0)
     assert result.verdict is Verdict.STALE
     assert result.failure is not None and "another grid" in result.failure.message
+
+
+def test_an_answer_that_is_wrong_in_the_first_of_many_launches_is_a_mismatch(emulator: Device) -> None:
+    problem = VectorAddProblem(n=300)
+    stage = planted_stage("vector_add:naive", Change(ADD, "if (i < n) c[i] = a[i];"))
+    failure = harness.run_many(stage, emulator, problem)
+    assert failure is not None and failure.verdict is Verdict.MISMATCH and failure.problem == str(problem)

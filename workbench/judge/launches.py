@@ -236,7 +236,8 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
     except Fault as fault:
         said = f"in launch {number + 1} on the same inputs: {fault}"
         return Failure(fault.verdict, str(case.problem), said, "", hazards=[*fault.hazards])
-    return (None if failed is case else _alone(stage, device, failed)) or _stale_in(number, wrong, case)
+    kept = failed is case and number > 1  # of a first launch nothing is known: it may have inputs of another tier
+    return (None if kept else _alone(stage, device, failed)) or _stale_in(number, wrong, case)
 
 
 def _in_turns(
