@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from harness_planting import planted_stage
 from planting import Change
 
-from workbench import harness
+from workbench import Launch, Operation, harness, simple_operation
 from workbench.devices import Device, open_device
 from workbench.judge.launches import IN_EMULATOR
 from workbench.kernels.vector_add import VectorAddProblem
@@ -65,3 +66,30 @@ def test_an_answer_that_is_wrong_in_the_first_of_many_launches_is_a_mismatch(emu
     stage = planted_stage("vector_add:naive", Change(ADD, "if (i < n) c[i] = a[i];"))
     failure = harness.run_many(stage, emulator, problem)
     assert failure is not None and failure.verdict is Verdict.MISMATCH and failure.problem == str(problem)
+
+
+CACHED = """
+__device__ unsigned known[3];
+__device__ float answer;
+
+extern "C" __global__ void dot(const float* x, const float* y, float* z, int n) {
+  unsigned a = 0, b = 0;
+  for (int i = 0; i < n; ++i) a += __float_as_uint(x[i]) * 2654435761u, b += __float_as_uint(y[i]) * 2654435761u;
+  if (known[0] != n || known[1] != a || known[2] != b) {
+    answer = 0;
+    for (int i = 0; i < n; ++i) answer += x[i] * y[i];
+    known[0] = n, known[1] = a, known[2] = b;
+  }
+  z[0] = answer;
+}
+"""
+
+
+def test_an_answer_that_is_kept_by_a_sum_of_its_inputs_is_found(emulator: Device) -> None:
+    dot: Operation[Any] = simple_operation("dot", "x: n fp32, y: n fp32 -> z: 1 fp32", terms="n")(
+        lambda x, y: (x * y).sum(keepdims=True)
+    )
+    stage = dot.stage("kept", code=CACHED, idea="keeps its answer")(
+        lambda p, size: Launch("dot", (1, 1, 1), (1, 1, 1), ("x", "y", "z", np.int32(p.n)))
+    )
+    assert [harness.verify(stage, emulator, examples=50, seed=n).verdict for n in (4, 5)] == [Verdict.STALE] * 2

@@ -177,8 +177,9 @@ def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Fail
 
 
 def _altered(case: Case, other: Case) -> Case | None:
-    """The case with a few elements of another one among its inputs, for every second seed; None where inputs hang
-    together, or it takes long to know how large errors may be."""
+    """The case with a few elements of another one among its inputs, or with two of its elements swapped, which sums do
+    not tell, for every second seed; None where inputs hang together, or it takes long to know how large errors may
+    be."""
     problem = case.problem
     names = [n for n in problem.distributed_inputs() if n in case.inputs]
     plain = problem.drawn_plainly if problem.tier is Tier.EXACT else problem.tier is Tier.BOUNDED
@@ -186,13 +187,25 @@ def _altered(case: Case, other: Case) -> Case | None:
         return None
     rng = np.random.default_rng(problem.seed)
     inputs, share = dict(case.inputs), rng.choice(ALTERED)
-    for name in names if share else [str(rng.choice(names))]:
+    swapped = str(rng.choice(names)) if rng.integers(2) else ""
+    if swapped:
+        inputs[swapped] = _swapped(inputs[swapped])
+    for name in () if swapped else names if share else [str(rng.choice(names))]:
         there = rng.random(inputs[name].shape) < share
         there.reshape(-1)[int(rng.integers(there.size))] = True
         inputs[name] = np.where(there, other.inputs[name], inputs[name])
     with declared("the operation"), quiet(problem):
         expected = {name: np.asarray(values) for name, values in solved(problem, inputs).items()}
     return dataclasses.replace(case, inputs=inputs, expected=expected, bound=case.bound_for(inputs))
+
+
+def _swapped(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values with the least and the largest finite one swapped."""
+    made = values.copy()
+    flat, sizes = made.reshape(-1), np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0).reshape(-1)
+    at = [int(sizes.argmin()), int(sizes.argmax())]
+    flat[at] = flat[at[::-1]]
+    return made
 
 
 IN_SAME_MEMORY = "when launched on other inputs in the same memory"
