@@ -219,6 +219,10 @@ def shared(kind: str, warp: int, lanes: int, base: int = 0, stride: int = 0) -> 
     return Access(warp, kind, "shared", lanes, base, 1, stride, 0)
 
 
+def each(kind: str, turn: int = 0, warp: int = 0) -> Access:
+    return Access(warp, kind, "shared", WARP_MASK, 0, 1, 1, turn, scope="cta")
+
+
 def bulk(kind: str, warp: int, base: int, words: int) -> Access:
     return Access(warp, kind, "shared", 1, base, words, 0, 0)
 
@@ -295,15 +299,7 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
     )
 )
 @example(  # an arrival tells of what its own lane has done
-    Drawn(
-        1,
-        2,
-        (
-            shared("store", 0, WARP_MASK, 0, 1),
-            Mbarrier(0, (0,), 1, 1, WARP_MASK, True, True),
-            shared("load", 1, WARP_MASK, 0, 1),
-        ),
-    )
+    Drawn(1, 2, (each("store"), Mbarrier(0, (0,), 1, 1, WARP_MASK, True, True), each("load", warp=1)))
 )
 @example(  # a barrier is no fence for what another block has been polled for
     Drawn(
@@ -317,6 +313,10 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
         ),
     )
 )
+@example(  # lanes are kept of an update after a barrier, where what has been read before stays, too
+    Drawn(2, 1, (each("load"), Barrier(1, (), (0,)), each("atomic"), each("load"), each("load", 1)))
+)
+@example(Drawn(1, 1, (each("atomic"), WarpSync(0, WARP_MASK), each("load"), each("store", 1))))  # and of a read
 @given(programs())
 def test_a_race_is_found_at_its_line(program: Drawn) -> None:
     _, racing = without_races(program)

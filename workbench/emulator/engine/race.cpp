@@ -520,7 +520,7 @@ class Touch {
     const uint32_t last = last_write_ ? last_write_[cell] : 0;
     if (last && is_own(last) && table_.records[last >> 6].clock > own_.joined) return true;
     const uint32_t since = since_[cell];
-    if (!(flags_ & kWrite) || !of_own_lanes(since)) return false;
+    if (!(flags_ & kWrite) || !of_own_lanes(since, own_.joined)) return false;
     return (since & 63) != kInTurn || (since & kSet) ||
            table_.records[since >> 6].lanes != turn_of(base_ + start_, first_lane_, element_bytes_);
   }
@@ -801,15 +801,15 @@ class Touch {
     return ordered(own_, old);
   }
 
-  // Whether all of an entry, or of a set, are accesses by lanes of this warp that are known and need not have
-  // met since.
-  bool of_own_lanes(uint32_t entry) const {
+  // Whether all of an entry, or of a set, are accesses by lanes of this warp that are known, and the newest
+  // is later than `met`.
+  bool of_own_lanes(uint32_t entry, uint32_t met = 0) const {
     if (entry == 0) return false;
     if (entry & kSet) {
       const Node& node = table_.nodes[entry & ~kSet];
-      return node.of_one_warp && of_own_lanes(node.entry);
+      return node.of_one_warp && of_own_lanes(node.entry, met);
     }
-    return has_lanes(entry) && is_own(entry) && table_.records[entry >> 6].clock > own_.joined;
+    return has_lanes(entry) && is_own(entry) && table_.records[entry >> 6].clock > met;
   }
   // Whether an entry is of this warp, and as good as the one that is being made.
   bool is_of_now(uint32_t entry) const {
