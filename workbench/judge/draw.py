@@ -43,7 +43,7 @@ EACH = 50
 BEYOND = 2
 """Times the largest extent of the suite that one extent has at most."""
 
-MANY, MOST, MANY_FLOPS = 2**16, 2**20, 2**22
+MANY, MOST, MANY_FLOPS = 2**16, 2**18, 2**21
 """The short form: each extent of one problem is larger than the first number, because a counter of 16 bits and a grid
 along y end there, and up to the second. Such a problem has at most so many floating-point operations."""
 
@@ -355,7 +355,8 @@ class _SoFar:
         missing = [kind for kind in kinds if self._kinds[kind] < TOLD and kind not in met]
         first = [(self._in(kind, number), False) for number, kind in enumerate(missing)]
         first += [(self._long(*longest, number), True) for number, longest in enumerate(self._far)]
-        first += [(self._long(*longest, -1, adding=True), True) for longest in self._far[-1:] if self._wanted >= EACH]
+        for name, longest in self._far[-1:] if self._wanted >= EACH else []:
+            first.append((self._long(name, max(longest, min(2 * longest, MOST)), -1, adding=True), True))
         first += self._meetings(taken[0], share) if far else []
         first += [(self._with(name, value), True) for name, value in far[: FAR * share]]
         first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
