@@ -136,8 +136,8 @@ class Launches(Evidence):
         return Flow(self.context)
 
     def named(self, context: LaunchContext) -> str:
-        """A launch by its kernel, with its number where several launches are of that kernel."""
-        series = context.series
+        """A launch of this series by its kernel, with its number where several launches are of that kernel."""
+        series = self.context.series
         same = [number for number, one in enumerate(series) if one.name == context.name]
         number = next(number for number in same if series[number] is context)
         return f"launch {number + 1} of {context.name}" if len(same) > 1 else context.name
