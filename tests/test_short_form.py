@@ -10,6 +10,7 @@ from typing import Any
 import hypothesis
 import numpy as np
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from workbench import BF16, FP32, ProblemError, Size, Tier, simple_operation
 from workbench.judge.by_hypothesis import same_everywhere
@@ -241,3 +242,13 @@ def test_integers_meet_fp32_as_in_cpp() -> None:
 def test_the_default_bound_allows_the_rounding_of_products_that_underflow() -> None:
     bound = default_bound(np.array([2e-39]), 1, dtype_of("fp32"))
     assert 10 * 2.0**-149 < bound[0] < 1e-3 * 2e-39
+
+
+def test_threads_that_draw_at_once_leave_hypothesis_as_it_was() -> None:
+    before, first, second = providers.CONSTANTS_CACHE, same_everywhere(), same_everywhere()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert providers.CONSTANTS_CACHE is not before
+    second.__exit__(None, None, None)
+    assert providers.CONSTANTS_CACHE is before

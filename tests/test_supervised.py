@@ -19,6 +19,7 @@ from workbench import __main__ as program
 from workbench.catalogue import registry
 from workbench.cli.console import console
 from workbench.model.errors import shown
+from workbench.workers.cluster import held_back
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="signals as Linux has them")
 
@@ -129,3 +130,18 @@ def test_an_interrupt_that_comes_twice_is_raised_once_and_none_is_swallowed(monk
     with pytest.raises(KeyboardInterrupt):
         interrupt(signal.SIGINT, None)
     interrupt(signal.SIGINT, None)
+
+
+def test_an_interrupt_that_another_thread_takes_comes_when_processes_have_begun() -> None:
+    """Another thread does not block what the main one blocks, and Python's handler runs in the main one."""
+    begun, go, before = False, threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
+    other = threading.Thread(target=lambda: go.wait() and signal.raise_signal(signal.SIGINT))
+    other.start()  # before anything is blocked
+    try:
+        with pytest.raises(KeyboardInterrupt), held_back():
+            go.set()
+            other.join()
+            begun = True
+        assert begun and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,12 +13,32 @@ from hypothesis.internal.conjecture import providers
 
 from ..toolchain.compiler import cache_folder
 
+_drawing, _lock = contextlib.ExitStack(), threading.Lock()
+_threads = 0
+"""Threads that draw; what the first of them replaces, the last one puts back."""
+
 
 @contextlib.contextmanager
 def same_everywhere() -> Iterator[None]:
     """What Hypothesis keeps is in the cache of the workbench and not in `.hypothesis` of the working directory. It does
     not draw numbers of the modules that happen to be loaded, as it does by default: to look for them takes 0.15 s, and
     with others loaded one seed would draw other problems. `literals` has those of the stage."""
+    global _threads
+    with _lock:
+        _threads += 1
+        if _threads == 1:
+            _drawing.enter_context(_replaced())
+    try:
+        yield
+    finally:
+        with _lock:
+            _threads -= 1
+            if not _threads:
+                _drawing.close()
+
+
+@contextlib.contextmanager
+def _replaced() -> Iterator[None]:
     inside: dict[str, Any] = vars(providers)
     before: dict[str, Any] = {n: inside[n] for n in ("_get_local_constants", "CONSTANTS_CACHE") if n in inside}
     if before:

@@ -85,11 +85,19 @@ def held_back() -> Iterator[None]:
         yield
         return
     resource_tracker.ensure_running()  # which would let signals in again as it begins
+    came: list[tuple[int, Any]] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    # a signal that another thread takes reaches the handler, too, whatever is blocked here
+    handler = signal.signal(signal.SIGINT, lambda *how: came.append(how)) if is_main else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if is_main:
+            signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
+            if came and callable(handler):
+                handler(*came[0])
 
 
 def _begin_worker() -> None:
