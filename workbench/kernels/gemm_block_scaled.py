@@ -23,8 +23,8 @@ from ..model.operation import Operation
 from ..model.problem import Cost, Problem, Size, Tier
 from ..model.strategies import st
 from ..model.tensor_map import TensorMap
-from .gemm import GROUPS, drawn_extents, tcgen05
-from .shared import check_arrays, row_stride
+from .gemm import GROUPS, drawn_extents, probes, tcgen05
+from .shared import check_arrays, drawn_pad, row_stride
 
 Values = np.ndarray[Any, Any]
 
@@ -173,10 +173,7 @@ class BlockScaledProblem(Problem):
         return self.k
 
     def probe(self, order: Values) -> Arrays:
-        element = np.flatnonzero(order >= 0)
-        a, b = np.zeros((self.m, self.k)), np.zeros((self.n, self.k))
-        a[element // self.n, order[element]] = 1
-        b[element % self.n, order[element]] = 1
+        a, b = probes(order, self.m, self.n, self.k)
         arrays, number = self.arrays(), self.types.number.numpy
         ones = {name: np.ones(arrays[name].shape).astype(self.types.scale.numpy) for name in ("a_scale", "b_scale")}
         return {"A": a.astype(number), "B": b.astype(number), **ones}
@@ -209,10 +206,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[BlockScale
         aligned, step = d(st.booleans()), 16 * FORMATS[kind].number.packing
         if aligned:
             k += k % FORMATS[kind].number.packing
-        pads = [
-            -row % by + by * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5))
-            for row, by in ((k, step), (k, step), (n, 8))
-        ]
+        pads = [drawn_pad(d, row, by, aligned) for row, by in ((k, step), (k, step), (n, 8))]
         return BlockScaledProblem(
             m=m,
             n=n,

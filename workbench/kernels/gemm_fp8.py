@@ -19,8 +19,8 @@ from ..model.operation import Operation
 from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier
 from ..model.strategies import st
-from .gemm import GROUPS, drawn_extents, tcgen05, tile_launch
-from .shared import check_arrays, contiguous, row_stride
+from .gemm import GROUPS, drawn_extents, probes, tcgen05, tile_launch
+from .shared import check_arrays, contiguous, drawn_pad, row_stride
 
 RUN = 128
 """Terms that stages let the tensor cores add up at most."""
@@ -121,10 +121,7 @@ class ScaledGemmProblem(Problem):
         return self.k
 
     def probe(self, order: np.ndarray) -> Arrays:
-        element = np.flatnonzero(order >= 0)
-        a, b = np.zeros((self.m, self.k)), np.zeros((self.n, self.k))
-        a[element // self.n, order[element]] = 1
-        b[element % self.n, order[element]] = 1
+        a, b = probes(order, self.m, self.n, self.k)
         ones = {"a_scale": np.ones(self.m, np.float32), "b_scale": np.ones(self.n, np.float32)}
         return {"A": a.astype(E4M3.numpy), "B": b.astype(E4M3.numpy), **ones}
 
@@ -145,7 +142,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[ScaledGemm
     def draw(d: st.DrawFn) -> ScaledGemmProblem:
         m, n, k = drawn_extents(d, size, edges)
         aligned = d(st.booleans())
-        pads = [-row % 16 + 16 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5)) for row in (k, k, n)]
+        pads = [drawn_pad(d, row, 16, aligned) for row in (k, k, n)]
         return ScaledGemmProblem(
             m=m,
             n=n,

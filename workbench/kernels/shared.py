@@ -17,6 +17,12 @@ from ..model.strategies import st
 REMEDY = "use ascontiguousarray, or contiguous() of torch"
 
 
+def drawn_pad(d: st.DrawFn, row: int, multiple: int, aligned: bool, most: int = 2) -> int:
+    """Elements that a row of a random problem is longer than it has to be: up to 5, or, `aligned`, as many as make it a
+    multiple of so many, and up to `most` times that more."""
+    return -row % multiple + multiple * d(st.integers(0, most)) if aligned else d(st.integers(0, 5))
+
+
 def check_arrays(function: str, allowed: Sequence[np.dtype[Any]], **arrays: ArraySpec) -> None:
     """Raise TypeError or ValueError unless all are of one of these types, on one device."""
     for name, array in arrays.items():

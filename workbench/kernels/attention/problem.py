@@ -19,7 +19,7 @@ from ...model.launch import ceil_div
 from ...model.parts import LEAST_ELEMENTS, Part
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
 from ...model.strategies import st
-from ..shared import group_sizes, noticeable, tensor_core_product
+from ..shared import drawn_pad, group_sizes, noticeable, tensor_core_product
 
 Values = np.ndarray[Any, Any]
 Solver = Callable[[Values, Values, Values, Values, float], tuple[Values, Values]]
@@ -400,7 +400,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[AttentionP
         heads = group * d(st.integers(1, max(1, min(3, left // group))))
         batch = d(st.integers(1, max(1, min(3, left // heads))))
         aligned = d(st.sampled_from([True, True, False]))
-        pads = [-dim % 8 + 8 * d(st.integers(0, 1)) if aligned else d(st.integers(0, 5)) for _ in range(2)]
+        pads = [drawn_pad(d, dim, 8, aligned, 1) for _ in range(2)]
         return AttentionProblem(
             batch=batch,
             heads=heads,

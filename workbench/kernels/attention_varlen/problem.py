@@ -28,7 +28,7 @@ from ..attention.problem import (
     Values,
     of_kind,
 )
-from ..shared import group_sizes, noticeable
+from ..shared import drawn_pad, group_sizes, noticeable
 
 
 class Lengths(StrEnum):
@@ -240,7 +240,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[AttentionV
         group = d(group_sizes(left))
         heads = group * d(st.integers(1, max(1, min(3, left // group))))
         aligned = d(st.sampled_from([True, True, False]))
-        pads = [-dim % 8 + 8 * d(st.integers(0, 1)) if aligned else d(st.integers(0, 5)) for _ in range(2)]
+        pads = [drawn_pad(d, dim, 8, aligned, 1) for _ in range(2)]
         return AttentionVarlenProblem(
             batch=d(st.one_of(st.integers(1, min(8, size.extent)), st.integers(1, min(40, size.extent)))),
             heads=heads,

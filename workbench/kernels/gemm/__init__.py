@@ -5,7 +5,7 @@ from . import simt, skinny, mma, wgmma, tcgen05  # each track declares its stage
 
 # isort: on
 from .operation import GEMM, GROUPS
-from .problem import GemmProblem, drawn_extents
+from .problem import GemmProblem, drawn_extents, probes
 from .wgmma import PADDED_C, Product, tile_launch
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Product",
     "drawn_extents",
     "mma",
+    "probes",
     "simt",
     "skinny",
     "tcgen05",

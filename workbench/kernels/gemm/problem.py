@@ -18,7 +18,7 @@ from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, Tier, extents
 from ...model.strategies import st
-from ..shared import wrong_output
+from ..shared import drawn_pad, wrong_output
 
 
 class Activation(StrEnum):
@@ -311,6 +311,16 @@ def drawn_extents(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> tuple[int
     return m, n, k
 
 
+def probes(order: np.ndarray, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """A and B, (m, k) and (n, k), of which an element of A B^T has the one term that `order` names, as
+    `Problem.probe` says."""
+    element = np.flatnonzero(order >= 0)
+    a, b = np.zeros((m, k)), np.zeros((n, k))
+    a[element // n, order[element]] = 1
+    b[element % n, order[element]] = 1
+    return a, b
+
+
 def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[GemmProblem]:
     """GEMM problems within `size`; half of them with all leading dimensions a multiple of 8 elements, as TMA needs, and
     half of them products alone: of matrices, and an A that is stored along k."""
@@ -325,7 +335,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[GemmProble
         layout = more.pop("layout", layout)
         pads = [0, 0, 0, 0]
         for i, row in enumerate((m if layout[0] == "t" else k, k if layout[1] == "t" else n, n, n)):
-            pads[i] = (-row % 8 + 8 * d(st.integers(0, 2))) if aligned else d(st.integers(0, 5))
+            pads[i] = drawn_pad(d, row, 8, aligned)
         fields: dict[str, Any] = dict(zip(("pad_a", "pad_b", "pad_c"), pads, strict=False))
         made = GemmProblem(
             m=m,

@@ -23,6 +23,7 @@ from ..rows import groups
 from ..shared import (
     common_dtype,
     contiguous,
+    drawn_pad,
     multiprocessors,
     one_type,
     output_dtype,
@@ -118,7 +119,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[MatvecProb
         k, n = (first, second) if d(st.booleans()) else (second, first)
         dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
         aligned = d(st.booleans())
-        pad = -k % 8 + 8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5))
+        pad = drawn_pad(d, k, 8, aligned)
         out = d(st.sampled_from(sorted({dtype, FP32.name})))
         return MatvecProblem(n=n, k=k, dtype=dtype, out=out, pad_b=pad, seed=d(st.integers(0, 2**16)))
 

@@ -13,7 +13,7 @@ from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.parts import Axis
 from ...model.problem import DRAWN, Cost, Problem, Size, extents
 from ...model.strategies import st
-from ..shared import wrong_output
+from ..shared import drawn_pad, wrong_output
 
 FLOATS = (BF16.name, FP16.name, FP32.name)
 """The types of rows."""
@@ -144,7 +144,7 @@ def row_problems(problem: type[R], **more: Sequence[Any]) -> Callable[[Size, tup
             rows, columns = (second, first) if d(st.booleans()) else (first, second)
             dtype = d(st.sampled_from(FLOATS))
             aligned = d(st.booleans())
-            pads = [-columns % 8 + 8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5)) for _ in range(2)]
+            pads = [drawn_pad(d, columns, 8, aligned) for _ in range(2)]
             return problem(
                 rows=rows,
                 columns=columns,
