@@ -144,16 +144,10 @@ class Gradients(Protocol):
         self, arrays: Sequence[Any], results: Sequence[Any], wanted: Sequence[bool], options: Mapping[str, Any]
     ) -> tuple[Sequence[Any], Any]:
         """What is kept of a call for the gradients of the arrays that are `wanted`: arrays and results, and anything
-        that is none. Arrays that were left out may be missing at the end."""
+        that is none, such as options. Arrays that were left out may be missing at the end."""
 
     def solve(
-        self,
-        called: Callable[[str], Any],
-        saved: Sequence[Any],
-        kept: Any,
-        gradient: Any,
-        wanted: Sequence[bool],
-        options: Mapping[str, Any],
+        self, called: Callable[[str], Any], saved: Sequence[Any], kept: Any, gradient: Any, wanted: Sequence[bool]
     ) -> Sequence[Any]:
         """The gradients of the arrays in their order, None or anything for those that are not wanted. `called` gives
         the function of an operation."""

@@ -119,14 +119,13 @@ class Operator:
             ctx.mark_non_differentiable(*results[1:])
         saved, kept = self.gradients.saved(arrays, results, ctx.needs_input_grad, options)
         ctx.save_for_backward(*saved)
-        ctx.kept = kept, options
+        ctx.kept = kept
 
     def _solved(self, ctx: Any, gradient: Any, called: Callable[[str], Any]) -> Sequence[Any]:
         """The gradients of the arrays; autograd gives them the dtypes of these."""
         if gradient is None:
             return (None,) * len(self.function.arrays)
-        kept, options = ctx.kept
-        return self.gradients.solve(called, ctx.saved_tensors, kept, gradient, ctx.needs_input_grad, options)
+        return self.gradients.solve(called, ctx.saved_tensors, ctx.kept, gradient, ctx.needs_input_grad)
 
     def _recorder(self) -> Callable[..., Any]:
         """What makes a call with tensors of a GPU, options last, and has autograd record it."""
@@ -173,16 +172,10 @@ class ByOperation:
     ) -> tuple[Sequence[Any], Any]:
         if self.declared is None:
             return (), None
-        return [results[~place] if place < 0 else arrays[place] for place in self.kept], None
+        return [results[~place] if place < 0 else arrays[place] for place in self.kept], options
 
     def solve(
-        self,
-        called: Callable[[str], Any],
-        saved: Sequence[Any],
-        kept: Any,
-        gradient: Any,
-        wanted: Sequence[bool],
-        options: Mapping[str, Any],
+        self, called: Callable[[str], Any], saved: Sequence[Any], kept: Any, gradient: Any, wanted: Sequence[bool]
     ) -> Sequence[Any]:
         """Raises NotImplementedError where there is no operation for them."""
         if self.declared is None:
@@ -190,7 +183,7 @@ class ByOperation:
         function, dtype = called(self.declared.operation), saved[0].dtype
         given = [array.contiguous() for array in saved]
         given.insert(self.place, (gradient if gradient.dtype == dtype else gradient.to(dtype)).contiguous())
-        passed = {k: v for k, v in options.items() if k in function.options and k != "out_dtype"}
+        passed = {k: v for k, v in kept.items() if k in function.options and k != "out_dtype"}
         found = function(*given, **passed)
         several = found if isinstance(found, tuple | list) else (found,)
         return [None if place is None else several[place] for place in self.gives]

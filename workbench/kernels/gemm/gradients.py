@@ -23,34 +23,28 @@ class ProductGradients:
         like = [(x.shape, x.stride()) if needed else None for x, needed in zip(arrays, wanted, strict=False)]
         activation = options.get("activation", "none")
         if activation in (Activation.GELU, Activation.SILU):
-            return arrays, like
+            return arrays, (like, options)
         a, b = arrays[:2]
         kept = a if wanted[1] else None, b if wanted[0] else None
-        return (kept if activation == Activation.NONE else (*kept, *results)), like
+        return (kept if activation == Activation.NONE else (*kept, *results)), (like, options)
 
     def solve(
-        self,
-        called: Callable[[str], Any],
-        saved: Sequence[Any],
-        kept: Any,
-        gradient: Any,
-        wanted: Sequence[bool],
-        options: Mapping[str, Any],
+        self, called: Callable[[str], Any], saved: Sequence[Any], kept: Any, gradient: Any, wanted: Sequence[bool]
     ) -> Sequence[Any]:
-        gemm, (a, b) = called("gemm"), saved[:2]
+        gemm, (a, b), (like, options) = called("gemm"), saved[:2], kept
         alpha, beta = options.get("alpha", 1.0), options.get("beta", 1.0)
         dz = _before(gemm, saved, gradient, options)
-        dc = dz.sum_to_size(kept[2][0]) * beta if len(kept) > 2 and kept[2] and beta else None
+        dc = dz.sum_to_size(like[2][0]) * beta if len(like) > 2 and like[2] and beta else None
         if not (wanted[0] or wanted[1]):
             return None, None, dc
         dtype, factors = (b if a is None else a).dtype, {"alpha": alpha} if alpha != 1 else {}
         dz = dz if dz.dtype == dtype else dz.to(dtype)
         dz = dz if dz.is_contiguous() or dz.mT.is_contiguous() else dz.contiguous()
         trans_b = options.get("trans_b", False)
-        da = _product(gemm, dz, b if trans_b else b.mT, kept[0], factors) if wanted[0] else None
+        da = _product(gemm, dz, b if trans_b else b.mT, like[0], factors) if wanted[0] else None
         if not wanted[1]:
             return da, None, dc
-        return da, _product(gemm, *((dz.mT, a) if trans_b else (a.mT, dz)), kept[1], factors), dc
+        return da, _product(gemm, *((dz.mT, a) if trans_b else (a.mT, dz)), like[1], factors), dc
 
 
 def _before(gemm: Any, saved: Sequence[Any], dy: Any, options: Mapping[str, Any]) -> Any:
