@@ -1,9 +1,11 @@
-"""Problems like another one, with other extents and strides."""
+"""Problems like another one, with other extents, strides and values of fields."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 from ..model.problem import Problem
@@ -44,3 +46,29 @@ def replaced(problem: Problem, extents: dict[str, Any]) -> Problem | None:
         return dataclasses.replace(problem, **extents)
     except Exception:
         return None
+
+
+Ranges = Mapping[str, tuple[type, float, float]]
+"""The type, the least and the largest value of fields, as `Operation.drawn_anywhere` has them."""
+
+
+def far(ranges: Ranges, random: Random) -> list[tuple[str, Any]]:
+    """Values of fields in their ranges: first the least of each, then the largest, then a power of two or what is next
+    to one, then any other."""
+    found: list[list[tuple[str, Any]]] = []
+    for name, (kind, low, high) in ranges.items():
+        whole = kind is int
+        powers = (sign * 2.0**bit + d for bit in range(-20, 64) for sign in (1, -1) for d in (-1, 0, 1))
+        near = [value for value in powers if low <= value <= high] or [low]
+        anywhere = random.randint(int(low), int(high)) if whole else random.uniform(low, high)
+        found.append([(name, kind(value)) for value in (low, high, random.choice(near), anywhere)])
+    return [pair for pairs in zip(*found, strict=True) for pair in pairs]
+
+
+def special(ranges: Ranges, random: Random, powers: bool) -> dict[str, tuple[Any, Any]]:
+    """Two values of each field: 0, or the least one, and the largest; or `powers` of two."""
+    found = {}
+    for name, (kind, low, high) in ranges.items():
+        pair = (random.choice((0.5, 0.25)), random.choice((1.0, 2.0))) if powers else (0.0, high)
+        found[name] = (kind(min(max(pair[0], low), high)), kind(min(max(pair[1], low), high)))
+    return found

@@ -25,9 +25,9 @@ def same_everywhere() -> Iterator[None]:
     with others loaded one seed would draw other problems. `literals` has those of the stage."""
     global _threads
     with _lock:
-        _threads += 1
-        if _threads == 1:
+        if not _threads:
             _drawing.enter_context(_replaced())
+        _threads += 1
     try:
         yield
     finally:

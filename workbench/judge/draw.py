@@ -21,10 +21,9 @@ from ..model.arrays import WEIGHTS, Distribution
 from ..model.operation import Operation
 from ..model.origin import declared, where
 from ..model.problem import Problem, Size, Tier, parsed
-from ..model.short import ShortProblem
 from ..model.stage import Stage
 from ..toolchain.compiler import Compiled
-from .altered import STEP, like, replaced, stored, strides
+from .altered import STEP, far, like, replaced, special, stored, strides
 from .boundaries import Most, boundaries, covering, literals, unlike
 from .by_hypothesis import same_everywhere, settings
 
@@ -43,19 +42,19 @@ EACH = 50
 BEYOND = 2
 """Times the largest extent of the suite that one extent has at most."""
 
-MANY, MOST, MANY_FLOPS = 2**16, 2**18, 2**21
-"""The short form: each extent of one problem is larger than the first number, because a counter of 16 bits and a grid
-along y end there, and up to the second. Such a problem has at most so many floating-point operations."""
+MOST, MANY_FLOPS = 2**18, 2**21
+"""The largest extent that is drawn where the operation says how long they are at least, and the floating-point
+operations that such a problem has at most."""
 
 AT_BOUNDARIES, TOGETHER, POWERS, STRIDES = 4, 8, 3, 3
 """Problems of 50 with an extent beside a constant of the kernel; with outcomes of its conditions that no other one had
 together; with powers of two as extents; with large strides."""
 
 FAR = 8
-"""The short form: problems of 50 with a value of a field that is far from its default."""
+"""Problems of 50 with a value of a field that is drawn anywhere in its range."""
 
 MEETING = (Distribution.NON_FINITE, Distribution.ZEROS, Distribution.MANY_NON_FINITE)
-"""The short form: inputs that meet 0 and the ends of all ranges of fields."""
+"""Inputs that meet 0 and the ends of such ranges."""
 
 CANDIDATES, CODES = 360, 4
 """Problems of which those with such outcomes are chosen, and kernels whose conditions are looked at."""
@@ -306,7 +305,7 @@ class _SoFar:
         self._with_words: Counter[tuple[str, ...]] = Counter()
         """Problems with these inputs and this value of a field."""
         self._longest = {n: max((getattr(p, n) for p in operation.suite), default=0) for n in operation.problem.extents}
-        many = MANY if issubclass(operation.problem, ShortProblem) else 0
+        many, self._anywhere = operation.longest, operation.drawn_anywhere
         self._most_flops = max(FLOPS * size.work, MANY_FLOPS if many else 0)
         names = [name for name, extent in self._longest.items() if max(many, extent) > size.extent]
         chosen = names if wanted >= EACH else self.random.sample(names, min(1, len(names)))
@@ -314,7 +313,7 @@ class _SoFar:
 
     def _beyond(self, longest: int, many: int) -> int:
         more = self.random.random()
-        return int(max(longest * math.pow(BEYOND, more), many * math.pow(MOST / MANY, more))) + 1
+        return int(max(longest * math.pow(BEYOND, more), many * math.pow(MOST / (many or 1), more))) + 1
 
     def add(self, problem: Problem) -> None:
         """A supported problem was drawn."""
@@ -350,15 +349,15 @@ class _SoFar:
         random.shuffle(kinds)
         kinds.sort(key=self._kinds.__getitem__)
         share = -(-room * 2 // EACH)  # of what 50 problems have, half of which are left out
-        far = taken[0].far(self.random) if isinstance(taken[0], ShortProblem) else []
-        met = MEETING if far else ()
+        values = far(self._anywhere, self.random)
+        met = MEETING if values else ()
         missing = [kind for kind in kinds if self._kinds[kind] < TOLD and kind not in met]
         first = [(self._in(kind, number), False) for number, kind in enumerate(missing)]
         first += [(self._long(*longest, number), True) for number, longest in enumerate(self._far)]
         for name, longest in self._far[-1:] if self._wanted >= EACH else []:
             first.append((self._long(name, max(longest, min(2 * longest, MOST)), -1, adding=True), True))
-        first += self._meetings(taken[0], share) if far else []
-        first += [(self._with(name, value), True) for name, value in far[: FAR * share]]
+        first += self._meetings(taken[0], share) if values else []
+        first += [(self._with(name, value), True) for name, value in values[: FAR * share]]
         first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
         first += [(self._strided(), True) for _ in range(min(STRIDES, STRIDES * share) if strides(taken[0]) else 0)]
         if len(first) < room:
@@ -513,11 +512,9 @@ class _SoFar:
         """A problem with these inputs whose fields with a range are 0 or at an end of it, or powers of two."""
         some = [p for p, kinds in self._taken.items() if kind in kinds]
         for _ in range(MUCH if some else 0):
-            base: Any = max(self.random.choices(some, k=LARGEST_OF), key=lambda p: p.cost.bytes)
-            special = base.special(self.random, kind is Distribution.NORMAL)
-            values = {
-                name: pair[(number + off) % 2] for off, (name, pair) in zip(offsets, special.items(), strict=False)
-            }
+            base = max(self.random.choices(some, k=LARGEST_OF), key=lambda p: p.cost.bytes)
+            pairs = special(self._anywhere, self.random, kind is Distribution.NORMAL)
+            values = {name: pair[(number + off) % 2] for off, (name, pair) in zip(offsets, pairs.items(), strict=False)}
             made = replaced(base, values | {"distribution": kind, "seed": base.seed + number})
             if made and made.cost.flops <= FLOPS * self._size.work and stored(made) <= MOST_STORED:
                 self._note(made)

@@ -131,11 +131,16 @@ def in_one_memory(
     bound = bind(stage, device, case, order=1)
     try:
         for each in inputs:
-            bound.refill(each.storage())
-            bound.run()
-            yield {name: bound.read(name) for name in case.arrays}
+            yield _solved_in(bound, each)
     finally:
         bound.close()
+
+
+def _solved_in(bound: BoundPlan, case: Case) -> Arrays:
+    """The storage of every array after a launch on the case's inputs, in memory that is there. Raises Fault."""
+    bound.refill(case.storage())
+    bound.run()
+    return {name: bound.read(name) for name in case.arrays}
 
 
 # ---------------------------------------------------------------------------------------------------------------- again
@@ -187,13 +192,14 @@ def _altered(case: Case, other: Case) -> Case | None:
         return None
     rng = np.random.default_rng(problem.seed)
     inputs, share = dict(case.inputs), rng.choice(ALTERED)
-    swapped = str(rng.choice(names)) if rng.integers(2) else ""
-    if swapped:
-        inputs[swapped] = _swapped(inputs[swapped])
-    for name in () if swapped else names if share else [str(rng.choice(names))]:
-        there = rng.random(inputs[name].shape) < share
-        there.reshape(-1)[int(rng.integers(there.size))] = True
-        inputs[name] = np.where(there, other.inputs[name], inputs[name])
+    if rng.integers(2):
+        name = str(rng.choice(names))
+        inputs[name] = _swapped(inputs[name])
+    else:
+        for name in names if share else [str(rng.choice(names))]:
+            there = rng.random(inputs[name].shape) < share
+            there.reshape(-1)[int(rng.integers(there.size))] = True
+            inputs[name] = np.where(there, other.inputs[name], inputs[name])
     with declared("the operation"), quiet(problem):
         expected = {name: np.asarray(values) for name, values in solved(problem, inputs).items()}
     return dataclasses.replace(case, inputs=inputs, expected=expected, bound=case.bound_for(inputs))
@@ -268,18 +274,17 @@ def _in_turns(
                 plan = bind(stage, device, each, order=1)
                 opened.callback(plan.close)
                 bound.append((each.arrays, plan))
-            plan.refill(each.storage())
-            plan.run()
-            yield number, each, {name: plan.read(name) for name in each.arrays}
+            yield number, each, _solved_in(plan, each)
 
 
 def _with_another_grid(stage: Stage[Any], problem: Problem) -> Case | None:
     """The problem with one larger extent and another grid; None where none is little work. Raises BadOperation."""
-    most = max(LITTLE, TIMES[0] * problem.cost.flops)
+    most, grids = max(LITTLE, TIMES[0] * problem.cost.flops), None
     for times, name in itertools.product(TIMES, problem.extents):
         with contextlib.suppress(Exception):  # fields do not go together; of a wrong stage others say so
+            grids = grids or _grids(stage, problem)
             made = dataclasses.replace(problem, seed=problem.seed + 2, **{name: times * getattr(problem, name)})
-            if made.cost.flops <= most and not stage.supports(made) and _grids(stage, made) != _grids(stage, problem):
+            if made.cost.flops <= most and not stage.supports(made) and _grids(stage, made) != grids:
                 break
     else:
         return None

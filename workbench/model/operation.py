@@ -114,6 +114,9 @@ class Operation(Generic[P]):
     `sources` is the folder of the CUDA sources, and None for the workbench's own. `origin` says where the operation
     comes from. The code that finds the operation sets both. `called` is the operation as a function, if that is
     declared. `work` says how much work a stage of these sizes does for a problem, if its time can be predicted.
+
+    Where the strategy and the suite do not say it, as in the short form, each extent of some random problem is above
+    `longest`, and fields have any value in `drawn_anywhere`: their type, and the least and the largest one.
     """
 
     name: str
@@ -132,6 +135,8 @@ class Operation(Generic[P]):
     origin: str = BUILT_IN
     work: Callable[[P, Mapping[str, int]], Work | None] = lambda problem, size: None
     called: Function | None = field(default=None, repr=False, compare=False)
+    longest: int = 0
+    drawn_anywhere: Mapping[str, tuple[type, float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ValueError for tiers that cannot be judged, and for a name that cannot be in a path."""

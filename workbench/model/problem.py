@@ -577,10 +577,10 @@ def draw_values(
         drawn: np.ndarray[Any, Any] = np.exp2(rng.integers(-2, 3, count))
     elif dtype.numpy.kind == "b":
         drawn = rng.integers(0, 2, count)
-    elif dtype.numpy.kind in "iu":
+    elif not dtype.is_float:
         first, last = small_numbers(limits or ((0, 4) if dtype.numpy.kind == "u" else (-2, 2)))
         drawn = rng.integers(first, last + 1, count)
-    elif tier is Tier.EXACT or not dtype.is_float:
+    elif tier is Tier.EXACT:
         drawn = rng.integers(-2, 3, count)
     else:
         drawn = rng.standard_normal(count, dtype=np.float32)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from random import Random
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,6 +33,9 @@ TRIES = 8
 
 Range = tuple[float, float] | Callable[[Any], tuple[float, float]]
 """The least and the largest value; of the elements of an input also what gives them for a problem."""
+
+MANY = 2**16
+"""Extents above which a counter of 16 bits and a grid along y end."""
 
 LIKE = 8
 """How many results at least say how large results of a problem are: of fewer, all may be sums that cancel."""
@@ -175,39 +177,6 @@ class ShortProblem(Problem):
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         more = self.declaration.controls(self, inputs, expected) if self.declaration.controls else {}
         return super().negative_controls(inputs, expected) | more
-
-    @classmethod
-    def far(cls, random: Random) -> list[tuple[str, Any]]:
-        """Fields that have a finite range, and values there: first the least of each, then the largest, then a power of
-        two or what is next to one, then any other."""
-        found: list[list[tuple[str, Any]]] = []
-        for name, (kind, low, high) in cls._of_ranges().items():
-            whole = kind is int
-            powers = (sign * 2.0**bit + d for bit in range(-20, 64) for sign in (1, -1) for d in (-1, 0, 1))
-            near = [value for value in powers if low <= value <= high] or [low]
-            anywhere = random.randint(int(low), int(high)) if whole else random.uniform(low, high)
-            found.append([(name, kind(value)) for value in (low, high, random.choice(near), anywhere)])
-        return [pair for pairs in zip(*found, strict=True) for pair in pairs]
-
-    @classmethod
-    def special(cls, random: Random, powers: bool) -> dict[str, tuple[Any, Any]]:
-        """Two values of each field with a finite range: 0, or the least one, and the largest; or powers of two."""
-        found = {}
-        for name, (kind, low, high) in cls._of_ranges().items():
-            pair = (random.choice((0.5, 0.25)), random.choice((1.0, 2.0))) if powers else (0.0, high)
-            found[name] = (kind(min(max(pair[0], low), high)), kind(min(max(pair[1], low), high)))
-        return found
-
-    @classmethod
-    def _of_ranges(cls) -> dict[str, tuple[type, float, float]]:
-        """The type, the least and the largest value of fields that have a finite range."""
-        found = {}
-        for f in (f for f in dataclasses.fields(cls) if type(f.default) in (int, float)):
-            low, high = cls.ranges.get(f.name, (-math.inf, math.inf))
-            if f.name not in (*cls.extents, *cls.declaration.drawn) and -math.inf < low <= high < math.inf:
-                whole = type(f.default) is int
-                found[f.name] = (type(f.default), *((math.ceil(low), math.floor(high)) if whole else (low, high)))
-        return found
 
     @property
     def cost(self) -> Cost:
@@ -400,6 +369,8 @@ def simple_operation(
             emulator_size=emulator_size,
             cuda_size=cuda_size,
             metric=metric,
+            longest=MANY,
+            drawn_anywhere=_drawn_anywhere(problem),
         )
 
     return declare
@@ -465,6 +436,17 @@ def _problem_class(
     except ProblemError as error:
         raise ValueError(f"the defaults of {made.name} have to be a valid problem: {error}") from None
     return problem
+
+
+def _drawn_anywhere(kind: type[ShortProblem]) -> dict[str, tuple[type, float, float]]:
+    """The type, the least and the largest value of fields that have a finite range and no strategy of their own."""
+    found = {}
+    for f in (f for f in dataclasses.fields(kind) if type(f.default) in (int, float)):
+        low, high = kind.ranges.get(f.name, (-math.inf, math.inf))
+        if f.name not in (*kind.extents, *kind.declaration.drawn) and -math.inf < low <= high < math.inf:
+            whole = type(f.default) is int
+            found[f.name] = (type(f.default), *((math.ceil(low), math.floor(high)) if whole else (low, high)))
+    return found
 
 
 def _check_function(made: Declaration, defaults: Mapping[str, Any]) -> None:

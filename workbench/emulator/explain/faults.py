@@ -46,16 +46,9 @@ _KINDS: dict[str, FindingKind] = {
 """The kind of a cause, or of all whose first word this is; of others the name is that of their kind."""
 
 _STRICT = {
-    *("read_only_changed", "race_same_value", "race_volatile", "race_of_replicas", "race_lockstep"),
-    *(
-        "mbarrier_init_fence",
-        "product_proxy_fence",
-        "warpgroup_apart",
-        "exited_member",
-        "stores_pending",
-        "loads_pending",
-    ),
-    *("tensor_load_unwaited", "tensor_unordered", "tensor_fence"),
+    *("race_same_value", "race_volatile", "race_of_replicas", "race_lockstep", "read_only_changed"),
+    *("mbarrier_init_fence", "product_proxy_fence", "warpgroup_apart", "exited_member"),
+    *("stores_pending", "loads_pending", "tensor_load_unwaited", "tensor_unordered", "tensor_fence"),
 }
 _NOTES = {"heap_leak", "registers_unlimited"}
 
