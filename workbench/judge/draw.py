@@ -359,7 +359,9 @@ class _SoFar:
         first += self._meetings(taken[0], share) if values else []
         first += [(self._with(name, value), True) for name, value in values[: FAR * share]]
         first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
-        first += [(self._strided(), True) for _ in range(min(STRIDES, STRIDES * share) if strides(taken[0]) else 0)]
+        first += [
+            (self._strided(), True) for _ in range(min(STRIDES, STRIDES * share) if any(map(strides, taken)) else 0)
+        ]
         if len(first) < room:
             beside, together = boundaries(self, taken)
             first += [(iter((problem,)), True) for problem in together[:TOGETHER]]

@@ -90,7 +90,7 @@ WEIGHTS = dict.fromkeys(Distribution, 1) | {
     Distribution.MANY_NON_FINITE: 3,
     Distribution.NEGATIVE: 2,
     Distribution.POSITIVE: 2,
-    Distribution.CONSTANT: 2,
+    Distribution.CONSTANT: 4,
     Distribution.WIDE: 2,
 }
 """How often each is drawn."""
