@@ -106,6 +106,8 @@ def verify(
         result = search.verification(seed, drawing.unsupported)
         if problem is None and problems is None and result.refused == 1 and not stage.misfit(stage.home.architecture):
             result.failure = _refusal(stage, device, result)
+        if problem is not None and result.failure and result.failure.problem not in (ANY, str(problem)):
+            result.failure.message += f"\n{problem} is right; the other one was solved after it, to see what is kept"
     except integrity.Tampered as error:
         there, result = list(error.args), Verification(Verdict.TAMPERING, seed)
     finally:

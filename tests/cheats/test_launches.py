@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,24 @@ def test_an_answer_that_is_wrong_in_the_first_of_many_launches_is_a_mismatch(emu
     stage = planted_stage("vector_add:naive", Change(ADD, "if (i < n) c[i] = a[i];"))
     failure = harness.run_many(stage, emulator, problem)
     assert failure is not None and failure.verdict is Verdict.MISMATCH and failure.problem == str(problem)
+
+
+def test_a_fault_of_the_problem_with_another_grid_is_that_problems(emulator: Device) -> None:
+    problem = VectorAddProblem(n=300)
+    body = "if (i < n + (n > 300 ? 500000 : 0)) c[i] = from_float<IN>(to_float(a[i]) + to_float(b[i]));"
+    failure = harness.run_many(planted_stage("vector_add:naive", Change(ADD, body)), emulator, problem)
+    assert failure is not None and failure.verdict is Verdict.OUT_OF_BOUNDS
+    assert VectorAddProblem.parse(failure.problem).n > 300
+
+
+def test_a_given_problem_that_is_right_is_not_blamed_for_the_one_solved_after_it(emulator: Device) -> None:
+    problem = VectorAddProblem(n=300, dtype="fp32", seed=1)
+    following = dataclasses.replace(problem, seed=2)
+    wrong = f"(to_float(a[0]) == {float(following.inputs()['a'][0])!r}f ? 0.f : to_float(b[i]))"
+    stage = planted_stage("vector_add:naive", Change("to_float(b[i])", wrong))
+    assert harness.run_problem(stage, emulator, problem)[0] is None
+    failure = harness.verify(stage, emulator, problem=problem).failure
+    assert failure is not None and failure.problem == str(following) and f"{problem} is right" in failure.message
 
 
 CACHED = """

@@ -239,42 +239,49 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
     first: Arrays = {}
     other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
     larger = _with_another_grid(stage, case.problem)
-    count, number, failed = LAUNCHES if device.times else IN_EMULATOR, 0, case
-    try:
-        with contextlib.closing(_in_turns(stage, device, case, {0: other, 3: larger}, count)) as launches:
-            for number, failed, after in launches:  # noqa: B007 -- the last ones count
-                differs = _difference(case, first, after) if first and failed is case else None
-                wrong = failed.judge(after.__getitem__)[0] if differs or failed is not case or not first else None
-                if wrong:
-                    break
-                if differs and stage.deterministic:
-                    return differs
-                first = first or after
-            else:
-                return None
-    except Fault as fault:
-        said = f"in launch {number + 1} on the same inputs: {fault}"
-        return Failure(fault.verdict, str(case.problem), said, "", hazards=[*fault.hazards])
+    count = LAUNCHES if device.times else IN_EMULATOR
+    with contextlib.closing(_in_turns(stage, device, case, {0: other, 3: larger}, count)) as launches:
+        for number, failed, launched in launches:
+            try:
+                after = launched()
+            except Fault as fault:
+                if failed is case:
+                    return _faulted(case, fault, f"in launch {number} on the same inputs")
+                said = f"in launch {number}, which solves {failed.problem}"
+                return _alone(stage, device, failed) or _faulted(case, fault, said)
+            differs = _difference(case, first, after) if first and failed is case else None
+            wrong = failed.judge(after.__getitem__)[0] if differs or failed is not case or not first else None
+            if wrong:
+                break
+            if differs and stage.deterministic:
+                return differs
+            first = first or after
+        else:
+            return None
     kept = failed is case and number > 1  # of a first launch nothing is known: it may have inputs of another tier
     return (None if kept else _alone(stage, device, failed)) or _stale_in(number, wrong, case)
 
 
 def _in_turns(
     stage: Stage[Any], device: Device, case: Case, others: Mapping[int, Case | None], count: int
-) -> Generator[tuple[int, Case, Arrays], None, None]:
-    """The number of each launch, what it solves, and its answer: the case, and others in their turn of `IN_BETWEEN`.
-    Those with the same arrays have the same memory, and all the same module."""
+) -> Generator[tuple[int, Case, Callable[[], Arrays]], None, None]:
+    """The number of each launch, what it solves, and the launch, which gives the answer: the case, and others in their
+    turn of `IN_BETWEEN`. Those with the same arrays have the same memory, and all the same module."""
     one_module: Callable[[], Any] = getattr(device, "one_module", contextlib.nullcontext)
     with one_module(), contextlib.ExitStack() as opened:
         bound: list[tuple[dict[str, Array], BoundPlan]] = []
         for number in range(1, count + 1):
             each = others.get(number % IN_BETWEEN) or case
-            plan = next((plan for arrays, plan in bound if arrays == each.arrays), None)
-            if plan is None:
-                plan = bind(stage, device, each, order=1)
-                opened.callback(plan.close)
-                bound.append((each.arrays, plan))
-            yield number, each, _solved_in(plan, each)
+
+            def launched(each: Case = each) -> Arrays:
+                plan = next((plan for arrays, plan in bound if arrays == each.arrays), None)
+                if plan is None:
+                    plan = bind(stage, device, each, order=1)
+                    opened.callback(plan.close)
+                    bound.append((each.arrays, plan))
+                return _solved_in(plan, each)
+
+            yield number, each, launched
 
 
 def _with_another_grid(stage: Stage[Any], problem: Problem) -> Case | None:
