@@ -10,10 +10,11 @@ from typing import Any
 import hypothesis
 import numpy as np
 import pytest
+import threadpoolctl
 from hypothesis.internal.conjecture import providers
 
 from workbench import BF16, FP32, ProblemError, Size, Tier, simple_operation
-from workbench.judge.by_hypothesis import same_everywhere
+from workbench.judge.by_hypothesis import one_thread, same_everywhere
 from workbench.judge.case import Case, quiet
 from workbench.judge.soundness import check, weakness
 from workbench.model.arrays import Distribution
@@ -244,11 +245,16 @@ def test_the_default_bound_allows_the_rounding_of_products_that_underflow() -> N
     assert 10 * 2.0**-149 < bound[0] < 1e-3 * 2e-39
 
 
-def test_threads_that_draw_at_once_leave_hypothesis_as_it_was() -> None:
-    before, first, second = providers.CONSTANTS_CACHE, same_everywhere(), same_everywhere()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert providers.CONSTANTS_CACHE is not before
-    second.__exit__(None, None, None)
-    assert providers.CONSTANTS_CACHE is before
+@pytest.mark.parametrize("change", [same_everywhere, one_thread])
+def test_threads_that_verify_at_once_leave_hypothesis_and_blas_as_they_were(change: Any) -> None:
+    def state() -> tuple[Any, ...]:
+        return id(providers.CONSTANTS_CACHE), [library["num_threads"] for library in threadpoolctl.threadpool_info()]
+
+    with threadpoolctl.threadpool_limits(2):
+        before, first, second = state(), change(), change()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert state() != before
+        second.__exit__(None, None, None)
+        assert state() == before

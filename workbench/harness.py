@@ -20,6 +20,7 @@ import numpy as np
 from .catalogue import registry
 from .devices import Device, Fault, machine_for
 from .judge import forensics, soundness
+from .judge.by_hypothesis import one_thread
 from .judge.case import BadBound, Case, quiet
 from .judge.draw import REPEAT_EVERY, Enough, Failed, Problems, Trial, Turns
 from .judge.launches import broken_invariant, many, repeat, solve
@@ -28,7 +29,6 @@ from .model.origin import BadOperation
 from .model.problem import Problem, Tier
 from .model.results import Agreement, Failure, Verdict, Verification
 from .model.stage import Stage
-from .records import environment
 from .report import evidence
 from .sandbox import integrity
 from .toolchain.compiler import CompileError
@@ -100,7 +100,7 @@ def verify(
     drawing = _drawing(stage, device, examples if problems is None else len(problems), seed)
     search = _Search(stage, device, call, on_problem)
     try:
-        with environment.one_thread():
+        with one_thread():
             coming = before(_trials(drawing, stage.misfit(stage.home.architecture), problem, problems))
             search.run(drawing, coming, again, many_times=problems is None)
         result = search.verification(seed, drawing.unsupported)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-
-import threadpoolctl
 
 from ..catalogue import registry
 from ..catalogue.registry import Project
@@ -166,14 +162,6 @@ def cpu_model() -> str:
 def core_count() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Let NumPy's BLAS use one thread. Products of random problems are small, and several problems are solved at once:
-    more threads wait for each other, which takes two to six times the processor time."""
-    with threadpoolctl.threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def _checkout(root: Path) -> tuple[str, bool]:
