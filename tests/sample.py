@@ -53,7 +53,7 @@ _HEADERS = ("cuda_src/include", "tests/headers", "tests/header_trials.py", "test
 _EMULATOR = ("workbench/emulator", "pyproject.toml", "tests/conftest.py")
 _DEVICE = (*_EMULATOR, "workbench/toolchain", "workbench/devices", "workbench/model", "workbench/reference.py")
 MADE_OF = {
-    "tests/emulator": (*_EMULATOR, "tests/emulator"),
+    "tests/emulator": (*_EMULATOR, "tests/emulator", "tests/faults/plants.py"),
     "tests/test_headers.py": (*_DEVICE, *_HEADERS),
     "tests/test_row_headers.py": (*_DEVICE, *_HEADERS, "tests/test_row_headers.py"),
 }

@@ -12,6 +12,7 @@ from planting import Change, Outcome, plant
 from workbench.catalogue import registry
 from workbench.devices import Device
 from workbench.model.problem import Problem
+from workbench.model.results import Verdict
 from workbench.model.stage import Stage
 from workbench.report.evidence import explain
 from workbench.run import verifier
@@ -53,29 +54,31 @@ class Verified:
 class HarnessFault:
     """What deceives a weak harness, and what ours has to say of it.
 
-    `judge` tries it on a device; the verdict has to be `verdict`, on a GPU `on_gpu` where that is given, and
-    every pattern of `says` has to be in the message. `where` names what the fault is planted in.
+    `key` begins with the number of the class of fault. `judge` tries it on a device; the verdict has to be `verdict`,
+    on a GPU `on_gpu` where that is given, and every pattern of `says` has to be in the message. `where` names what the
+    fault is planted in, where that is not the source of the stage.
     """
 
-    number: int
-    name: str
+    key: str
     title: str
-    where: str
     judge: Callable[[Device], Outcome]
-    verdict: str
-    says: tuple[str, ...]
+    says: str | tuple[str, ...]
+    verdict: str = Verdict.MISMATCH
+    where: str = ""
     on_gpu: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "where", self.where or f"`{getattr(self.judge, 'spec', '')}`")
+
     @property
-    def key(self) -> str:
-        """`24-idle`: unique in the catalogue."""
-        return f"{self.number}-{self.name}"
+    def number(self) -> int:
+        return int(self.key.partition("-")[0])
 
     def found_by(self, outcome: Outcome, on_gpu: bool = False) -> bool:
         """Whether the outcome is the right verdict, for the fault's own reason."""
         wanted = self.on_gpu if on_gpu and self.on_gpu else self.verdict
-        return outcome.verdict == wanted and all(re.search(text, outcome.message) for text in self.says)
+        says = (self.says,) if isinstance(self.says, str) else self.says
+        return outcome.verdict == wanted and all(re.search(text, outcome.message) for text in says)
 
 
 HEAD = 'extern "C" __global__'
-ADD_SOURCE, GEMM_SOURCE, MATVEC_SOURCE = "`vector_add:naive`", "`gemm:naive`", "`matvec:naive`"
