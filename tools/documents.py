@@ -161,7 +161,7 @@ def page() -> str:
         (f"[`{code}`](verdicts.md#{code})", means.split(". ")[0].rstrip(".")) for code, (means, _) in VERDICTS.items()
     ]
     causes = [
-        (f"`{cause}`", f"`{explain.kind_of(cause)}`", explain.severity_of(cause))
+        (f"`{cause}`", f"`{explain.KINDS[cause]}`", explain.SEVERITIES[cause])
         for cause in sorted(explain.CAUSES[1:])  # the first is none
     ]
     errors = [(f"`{code}`", exit_code, means) for code, exit_code, means in error_codes()]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from workbench.emulator import LaunchError, Output, Report, Severity, launch
-from workbench.emulator.explain import CAUSES, kind_of, severity_of
+from workbench.emulator.explain import CAUSES, KINDS, SEVERITIES
 
 RACE = """
 extern "C" __global__ void race(float* y) {
@@ -22,8 +22,8 @@ def run(comment: str = "", **options: object) -> Report:
 
 
 def test_every_cause_has_a_kind_and_a_severity() -> None:
-    assert {kind_of(cause).value for cause in CAUSES[1:]}
-    assert {severity_of(cause) for cause in CAUSES[1:]} <= set(Severity)
+    assert {KINDS[cause].value for cause in CAUSES[1:]}
+    assert {SEVERITIES[cause] for cause in CAUSES[1:]} <= set(Severity)
 
 
 def test_finding_says_its_code_and_severity() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.emulator import Report, Severity, launch, load
-from workbench.emulator.explain import severity_of
+from workbench.emulator.explain import SEVERITIES
 
 KERNEL = """
 #include <cuda_fp16.h>
@@ -294,7 +294,7 @@ def expected_line(source: str, where: str) -> int:
 def test_a_planted_fault_is_named_at_its_line(name: str) -> None:
     changes, cause, where = PLANTS[name]
     source = planted(changes)
-    strict = severity_of(cause) is Severity.STRICT
+    strict = SEVERITIES[cause] is Severity.STRICT
     findings = run(source, strict=strict).findings
     named = [finding for finding in findings if finding.code == cause]
     assert named, [str(finding) for finding in findings]
@@ -308,6 +308,6 @@ def test_a_planted_fault_is_named_at_its_line(name: str) -> None:
 
 def test_rules_that_compilers_do_not_keep_are_strict() -> None:
     for changes, cause, _ in PLANTS.values():
-        if severity_of(cause) is Severity.STRICT:
+        if SEVERITIES[cause] is Severity.STRICT:
             report = run(planted(changes))
             assert report.ok and all(finding.severity is Severity.STRICT for finding in report.findings)

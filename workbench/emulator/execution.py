@@ -16,7 +16,7 @@ import numpy.typing as npt
 from . import _engine
 from .architectures import H200, DeviceLimits, limits_of
 from .context import LaunchContext
-from .explain import CAUSES, explain, kind_of, severity_of
+from .explain import CAUSES, KINDS, SEVERITIES, explain
 from .findings import Finding, FindingKind, Severity
 from .launch_checks import (
     Argument,
@@ -157,7 +157,7 @@ class Rules:
         diverged = CAUSES.index("barrier_diverged")
         pairs = {(diverged, row) for row in entry.early_returns}
         for suppression in self.suppressions:
-            causes = [n for n, c in enumerate(CAUSES) if n and suppression.name in (c, str(kind_of(c)))]
+            causes = [n for n, c in enumerate(CAUSES) if n and suppression.name in (c, str(KINDS[c]))]
             rows = list(_rows(entry, suppression)) if suppression.file else [-1]
             pairs.update((cause, row) for cause in causes for row in rows)
         entry.suppressed = self.suppressions, np.array(sorted(pairs), np.int32).reshape(-1, 2)
@@ -168,7 +168,7 @@ class Rules:
 def _failing_causes(strict: bool) -> list[bool]:
     """Of each of the engine's causes, whether it is a failure."""
     failing = {Severity.ERROR, Severity.STRICT} if strict else {Severity.ERROR}
-    return [bool(cause in CAUSES[1:] and severity_of(cause) in failing) for cause in CAUSES]
+    return [bool(cause in CAUSES[1:] and SEVERITIES[cause] in failing) for cause in CAUSES]
 
 
 def _rows(entry: Entry, suppression: Suppression) -> Iterator[int]:
@@ -371,7 +371,8 @@ class Prepared:
             launch.memory.free(self._workspace)
         seen = Timeline(entry, launch.grid, launch.dynamic_shared_bytes, launch.seed, result.trace, result.trace_cut)
         counts = (result.instructions, result.switches, self.resident, result.counts, entry)
-        output = printed_text(result.printed, result.prints_dropped, launch.memory)
+        said = result.printed or result.prints_dropped
+        output = printed_text(result.printed, result.prints_dropped, launch.memory) if said else ""
         counters = result.counters if self.options["count"] else None
         findings = _findings(result, context, self.rules)
         return Statistics(*counts, counters, seen if self.trace else None, output, *findings)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from . import ptx
-from .stack import STACK, Frame, StackCalls, called_on_stack, function_addresses
+from .stack import STACK, Frame, StackCalls, called_on_stack
 
-__all__ = ["function_addresses", "inline_calls"]
+__all__ = ["inline_calls"]
 
 _MAX_INSTRUCTIONS = 1_000_000
 _MAX_DEPTH = 200
@@ -20,9 +20,7 @@ _MAX_COPIES = 5_000
 
 
 def inline_calls(entry: ptx.Function, module: ptx.Module) -> ptx.Function:
-    """The entry with every call of a defined function carried out; the entry itself if it calls none."""
-    if not any(instruction.parts[0] == "call" for instruction in entry.instructions):
-        return entry
+    """The entry with every call of a defined function carried out."""
     return _Inliner(entry, module).run()
 
 

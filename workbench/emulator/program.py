@@ -14,7 +14,6 @@ import numpy.typing as npt
 from . import _engine, ptx
 from .architectures import DEFAULT, chosen
 from .decode import ALLOCA, ALLOCA_BYTES, Layout, decode
-from .inline import function_addresses, inline_calls
 from .memory import HEAP, Allocation, Memory
 from .source_lines import asm_at_its_first_line, text_of
 from .table import DecodedEntry
@@ -193,7 +192,7 @@ class Program:
                 check(module.text_of(kernels[name]), device)
             return entry
 
-        program = cls(Entries(kernels, decoded), variables, dict(sources or {}), functions=function_addresses(module))
+        program = cls(Entries(kernels, decoded), variables, dict(sources or {}), functions=module.addresses())
         program.arch = device
         for name in kernels if len(kernels) == 1 else ():
             program.entries[name]
@@ -268,7 +267,10 @@ def _place(variable: ptx.Variable, memory: Memory) -> Allocation:
 
 
 def _entry(program: Program, module: ptx.Module, function: ptx.Function, target: str) -> Entry:
-    function = inline_calls(function, module)
+    if any(instruction.parts[0] == "call" for instruction in function.instructions):
+        from .inline import inline_calls  # which few kernels need
+
+        function = inline_calls(function, module)
     static, dynamic = _in_shared(module, function.variables.values())
     shared, shared_bytes = _offsets(static)
     variables = [v for v in function.variables.values() if v.space == "local"]

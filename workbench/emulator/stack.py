@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from . import ptx
 
-__all__ = ["STACK", "STACK_BYTES", "Frame", "StackCalls", "called_on_stack", "function_addresses"]
+__all__ = ["STACK", "STACK_BYTES", "Frame", "StackCalls", "called_on_stack"]
 
 STACK = "%stack"
 """The local variable that frames lie in."""
@@ -24,15 +24,7 @@ STACK = "%stack"
 STACK_BYTES = 4096
 """Of one thread."""
 
-_FIRST_ADDRESS = 0x1000
-_ADDRESS_STEP = 16
 _RETURN_BYTES = 8
-
-
-def function_addresses(module: ptx.Module) -> dict[str, int]:
-    """The address of each function of a module: numbers at which no memory lies."""
-    names = [function.name for function in module.functions.values() if not function.is_entry]
-    return {name: _FIRST_ADDRESS + _ADDRESS_STEP * number for number, name in enumerate(names)}
 
 
 def _mentioned(function: ptx.Function, module: ptx.Module) -> tuple[set[str], set[str], bool]:
@@ -203,7 +195,7 @@ class StackCalls:
             guard = None
             if pointer is not None:
                 guard = self.scratch("pred")
-                address = ptx.Immediate(function_addresses(self.module)[function.name])
+                address = ptx.Immediate(self.module.addresses()[function.name])
                 self.emit(like, "setp.eq.u64", guard, pointer, address)
             self.emit(like, "st.local.u32", ptx.Address(stack), number, guard=guard)
             self.emit(like, "bra", label, guard=guard)

@@ -5,7 +5,7 @@ Answers are compared element by element, finite first, against the float64 refer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import WITHOUT_NUMBERS, Array, Arrays, Distribution
-from ..model.default_controls import obvious_controls
 from ..model.origin import BadOperation, arrays_like, declared
 from ..model.problem import Problem, Tier
 from ..model.results import Failure, Verdict, WrongElement
@@ -352,3 +351,33 @@ class Case:
         failure = Failure(Verdict.MISMATCH, str(self.problem), message, "", result.wrong)
         failure.wrong_count, failure.element_count = result.wrong_count, result.element_count
         return failure
+
+
+def obvious_controls(arrays: Mapping[str, Array], expected: Arrays) -> dict[str, Arrays]:
+    """Answers that no comparison may take, whatever the operation is: zeros, a row that is missing, an element that is
+    off by a tenth, and where all numbers have fp32 or fp64 those of half precision. By what is wrong."""
+    found: dict[str, Arrays] = {}
+    narrow = any(array.dtype.is_float and array.dtype.itemsize < 4 for array in arrays.values())
+    for name, right in expected.items():
+        if arrays[name].output and right.size:
+            found |= {f"{name}: {what}": {**expected, name: made} for what, made in _obvious(right, narrow)}
+    return found
+
+
+TENTH = 0.1
+"""Of the largest element of an output, by which it is off."""
+
+
+def _obvious(right: np.ndarray[Any, Any], narrow: bool) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    yield "all elements zero", np.zeros_like(right)
+    if right.dtype.kind not in "fc":
+        return
+    sizes = np.where(np.isfinite(right), np.abs(right), 0.0)
+    place = np.unravel_index(int(sizes.argmax()), right.shape) if right.ndim else ()
+    missing, off = right.copy(), right.copy()
+    missing[place[:-1]] = 0
+    off[place] *= 1 + TENTH
+    yield "the row of the largest element zero", missing
+    yield "the largest element off by a tenth", off
+    if not narrow and sizes.max() < np.finfo(np.float16).max:
+        yield "in half precision", right.astype(np.float16).astype(right.dtype)

@@ -21,7 +21,7 @@ from ..model.dtypes import BF16, E2M1, E4M3, E8M0, FP32, DType, dtype_of, from_n
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
 from ..model.problem import Cost, Problem, Size, Tier
-from ..model.strategies import st
+from ..model.strategies import drawn, st
 from ..model.tensor_map import TensorMap
 from .gemm import GROUPS, drawn_extents, probes, tcgen05
 from .shared import check_arrays, drawn_pad, row_stride
@@ -196,30 +196,26 @@ def untiled(tiles: Values, rows: int, blocks: int) -> Values:
     return tiles.transpose(0, 3, 2, 1, 4).reshape(tiles.shape[0] * SCALE_ROWS, -1)[:rows, :blocks]
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[BlockScaledProblem]:
+@drawn
+def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> BlockScaledProblem:
     """Problems within `size`; half of them with rows of a multiple of 16 bytes, as TMA needs."""
-
-    @st.composite
-    def draw(d: st.DrawFn) -> BlockScaledProblem:
-        m, n, k = drawn_extents(d, size, edges)
-        kind = d(st.sampled_from(sorted(FORMATS)))
-        aligned, step = d(st.booleans()), 16 * FORMATS[kind].number.packing
-        if aligned:
-            k += k % FORMATS[kind].number.packing
-        pads = [drawn_pad(d, row, by, aligned) for row, by in ((k, step), (k, step), (n, 8))]
-        return BlockScaledProblem(
-            m=m,
-            n=n,
-            k=k,
-            format=kind,
-            out=d(st.sampled_from([BF16.name, FP32.name])),
-            pad_a=pads[0],
-            pad_b=pads[1],
-            pad_c=pads[2],
-            seed=d(st.integers(0, 2**16)),
-        )
-
-    return draw()
+    m, n, k = drawn_extents(d, size, edges)
+    kind = d(st.sampled_from(sorted(FORMATS)))
+    aligned, step = d(st.booleans()), 16 * FORMATS[kind].number.packing
+    if aligned:
+        k += k % FORMATS[kind].number.packing
+    pads = [drawn_pad(d, row, by, aligned) for row, by in ((k, step), (k, step), (n, 8))]
+    return BlockScaledProblem(
+        m=m,
+        n=n,
+        k=k,
+        format=kind,
+        out=d(st.sampled_from([BF16.name, FP32.name])),
+        pad_a=pads[0],
+        pad_b=pads[1],
+        pad_c=pads[2],
+        seed=d(st.integers(0, 2**16)),
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- the stages

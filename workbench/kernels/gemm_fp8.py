@@ -18,7 +18,7 @@ from ..model.machine import scaled
 from ..model.operation import Operation
 from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier
-from ..model.strategies import st
+from ..model.strategies import drawn, st
 from .gemm import GROUPS, drawn_extents, probes, tcgen05, tile_launch
 from .shared import check_arrays, contiguous, drawn_pad, row_stride
 
@@ -135,26 +135,22 @@ def _lower(inputs: Arrays) -> dict[str, np.ndarray]:
     return {name.lower(): values for name, values in inputs.items()}
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[ScaledGemmProblem]:
+@drawn
+def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> ScaledGemmProblem:
     """Problems within `size`; half of them with all leading dimensions a multiple of 16 elements, as TMA needs."""
-
-    @st.composite
-    def draw(d: st.DrawFn) -> ScaledGemmProblem:
-        m, n, k = drawn_extents(d, size, edges)
-        aligned = d(st.booleans())
-        pads = [drawn_pad(d, row, 16, aligned) for row in (k, k, n)]
-        return ScaledGemmProblem(
-            m=m,
-            n=n,
-            k=k,
-            out=d(st.sampled_from([BF16.name, FP32.name])),
-            pad_a=pads[0],
-            pad_b=pads[1],
-            pad_c=pads[2],
-            seed=d(st.integers(0, 2**16)),
-        )
-
-    return draw()
+    m, n, k = drawn_extents(d, size, edges)
+    aligned = d(st.booleans())
+    pads = [drawn_pad(d, row, 16, aligned) for row in (k, k, n)]
+    return ScaledGemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        out=d(st.sampled_from([BF16.name, FP32.name])),
+        pad_a=pads[0],
+        pad_b=pads[1],
+        pad_c=pads[2],
+        seed=d(st.integers(0, 2**16)),
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- the stages

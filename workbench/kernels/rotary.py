@@ -16,7 +16,7 @@ from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
 from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier, draw_values, extents
-from ..model.strategies import st
+from ..model.strategies import drawn, st
 from .rows import groups
 from .rows.baselines import beside, beside_liger
 from .rows.ladder import THREADS
@@ -143,32 +143,28 @@ class RotaryProblem(Problem):
         return Cost(6 * self.batch * self.heads * self.seq * self.half, element_bytes(self.arrays().values()))
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[RotaryProblem]:
+@drawn
+def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> RotaryProblem:
     """Rows of any even length, half of them of the usual ones, and a multiple of 16 bytes apart."""
-
-    @st.composite
-    def draw(d: st.DrawFn) -> RotaryProblem:
-        half = d(st.sampled_from([8, 16, 32, 64])) if d(st.booleans()) else d(st.integers(1, 70))
-        left = max(1, size.work // (2 * half))
-        heads, batch = d(st.integers(1, min(9, left))), d(st.integers(1, 3))
-        seq = d(extents(Size(max(1, min(size.extent, left // (heads * batch))), size.work), ()))
-        aligned = d(st.booleans())
-        pads = [-2 * half % 8 + 8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5)) for _ in range(2)]
-        return RotaryProblem(
-            batch=batch,
-            heads=heads,
-            seq=seq,
-            half=half,
-            dtype=d(st.sampled_from(FLOATS)),
-            pairs=d(st.sampled_from(RotaryProblem.choices["pairs"])),
-            layout=d(st.sampled_from(RotaryProblem.choices["layout"])),
-            pad_x=pads[0],
-            gap_x=d(st.sampled_from([0, 0, 8, 3])),
-            pad_y=pads[1],
-            seed=d(st.integers(0, 2**16)),
-        )
-
-    return draw()
+    half = d(st.sampled_from([8, 16, 32, 64])) if d(st.booleans()) else d(st.integers(1, 70))
+    left = max(1, size.work // (2 * half))
+    heads, batch = d(st.integers(1, min(9, left))), d(st.integers(1, 3))
+    seq = d(extents(Size(max(1, min(size.extent, left // (heads * batch))), size.work), ()))
+    aligned = d(st.booleans())
+    pads = [-2 * half % 8 + 8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5)) for _ in range(2)]
+    return RotaryProblem(
+        batch=batch,
+        heads=heads,
+        seq=seq,
+        half=half,
+        dtype=d(st.sampled_from(FLOATS)),
+        pairs=d(st.sampled_from(RotaryProblem.choices["pairs"])),
+        layout=d(st.sampled_from(RotaryProblem.choices["layout"])),
+        pad_x=pads[0],
+        gap_x=d(st.sampled_from([0, 0, 8, 3])),
+        pad_y=pads[1],
+        seed=d(st.integers(0, 2**16)),
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- the stages

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-__all__ = ["st"]
+__all__ = ["drawn", "st"]
 
 if TYPE_CHECKING:
     from hypothesis import strategies as st
@@ -16,3 +17,11 @@ else:
             return getattr(import_module("hypothesis.strategies"), name)
 
     st = _Strategies()
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def drawn(draw: Callable[Concatenate[st.DrawFn, P], T]) -> Callable[P, st.SearchStrategy[T]]:
+    """What returns the strategy of values that a function draws: `hypothesis.strategies.composite`, when it is used."""
+    return lambda *given, **named: st.composite(draw)(*given, **named)

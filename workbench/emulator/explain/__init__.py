@@ -13,12 +13,12 @@ from .. import _engine
 from ..context import LaunchContext
 from ..findings import Finding
 from ..source_lines import source_line
-from .faults import CAUSES, kind_of, severity_of
+from .faults import CAUSES, KINDS, SEVERITIES
 from .memory import MemoryHazards, TensorCores
 from .races import Races
 from .waits import Waits
 
-__all__ = ["CAUSES", "explain", "kind_of", "severity_of"]
+__all__ = ["CAUSES", "KINDS", "SEVERITIES", "explain"]
 
 
 class _Explainer(MemoryHazards, Races, TensorCores, Waits):
@@ -32,7 +32,7 @@ class _Explainer(MemoryHazards, Races, TensorCores, Waits):
         hangs = seen.kind in ("deadlock", "budget", "not_resident")
         nobody = seen.kind in ("deadlock", "budget") or bool(context.label)
         return Finding(
-            kind=kind_of(seen.kind),
+            kind=KINDS[seen.kind],
             cause=seen.kind,
             message=message,
             advice=advice,
@@ -51,7 +51,7 @@ class _Explainer(MemoryHazards, Races, TensorCores, Waits):
             array=self.array,
             index=self.index,
             seed=context.seed,
-            severity=severity_of(seen.kind),
+            severity=SEVERITIES[seen.kind],
             details=(*self.in_header(), *(self.describe_waits() if hangs else ())),
         )
 

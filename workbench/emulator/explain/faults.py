@@ -14,7 +14,7 @@ from ..findings import FindingKind, Severity
 CAUSES: tuple[str, ...] = tuple(_engine.fault_names())
 """The engine's causes, by number; the first is none."""
 
-_KINDS: dict[str, FindingKind] = {
+_BY_WORD: dict[str, FindingKind] = {
     "budget": FindingKind.LIVELOCK,
     "not_resident": FindingKind.DEADLOCK,
     "swizzle_mismatch": FindingKind.DESCRIPTOR,
@@ -45,24 +45,22 @@ _KINDS: dict[str, FindingKind] = {
 }
 """The kind of a cause, or of all whose first word this is; of others the name is that of their kind."""
 
-_STRICT = {
+_STRICT = (
     *("race_same_value", "race_volatile", "race_of_replicas", "race_lockstep", "read_only_changed"),
     *("mbarrier_init_fence", "product_proxy_fence", "warpgroup_apart", "exited_member"),
     *("stores_pending", "loads_pending", "tensor_load_unwaited", "tensor_unordered", "tensor_fence"),
+)
+_NOTES = ("heap_leak", "registers_unlimited")
+
+KINDS = {c: _BY_WORD.get(c) or _BY_WORD.get(c.partition("_")[0]) or FindingKind[c.upper()] for c in CAUSES[1:]}
+"""The kinds of findings by their causes."""
+
+SEVERITIES = {
+    **dict.fromkeys(CAUSES, Severity.ERROR),
+    **dict.fromkeys(_STRICT, Severity.STRICT),
+    **dict.fromkeys(_NOTES, Severity.NOTE),
 }
-_NOTES = {"heap_leak", "registers_unlimited"}
-
-
-def kind_of(cause: str) -> FindingKind:
-    """The kind of a finding with this cause. Raises KeyError where there is no such cause."""
-    kind = _KINDS.get(cause) or _KINDS.get(cause.partition("_")[0])
-    return kind or FindingKind[cause.upper()]
-
-
-def severity_of(cause: str) -> Severity:
-    """The severity of a finding with this cause."""
-    return Severity.STRICT if cause in _STRICT else Severity.NOTE if cause in _NOTES else Severity.ERROR
-
+"""How much findings weigh, by their causes."""
 
 Sentences = Mapping[str, tuple[str, str]]
 

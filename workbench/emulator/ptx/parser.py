@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 
@@ -351,6 +352,11 @@ class Module:
             reached = list(self.functions.values())
         for each in reached:
             self.read(each)
+
+    def addresses(self) -> dict[str, int]:
+        """The address of each function that is no kernel: numbers at which no memory lies."""
+        names = [function.name for function in self.functions.values() if not function.is_entry]
+        return dict(zip(names, itertools.count(0x1000, 16), strict=False))
 
     def body(self, function: Function) -> str:
         """The text of a function's body, without comments."""

@@ -18,7 +18,7 @@ from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import LEAST_ELEMENTS, Part
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
-from ...model.strategies import st
+from ...model.strategies import drawn, st
 from ..shared import drawn_pad, group_sizes, noticeable, tensor_core_product
 
 Values = np.ndarray[Any, Any]
@@ -383,44 +383,40 @@ KEY_TILES = (48, 64, 80, 112, 128, 176)
 """Keys of the tiles of some stage."""
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[AttentionProblem]:
+@drawn
+def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> AttentionProblem:
     """Few heads of short sequences; as many rows as keys, fewer or more."""
     edges = tuple(sorted({*edges, *KEY_TILES}))
-
-    @st.composite
-    def draw(d: st.DrawFn) -> AttentionProblem:
-        dim = d(st.sampled_from([n for n in DIMS if n <= size.extent]))
-        left = max(1, size.work // dim)
-        causal = d(st.booleans())
-        rows = d(extents(Size(min(size.extent, left), size.work), edges))
-        keys = rows if d(st.booleans()) else d(extents(Size(size.extent, size.work), edges))
-        keys = min(keys, max(1, left // rows))
-        left = max(1, left // (rows * keys))
-        group = d(group_sizes(left))
-        heads = group * d(st.integers(1, max(1, min(3, left // group))))
-        batch = d(st.integers(1, max(1, min(3, left // heads))))
-        aligned = d(st.sampled_from([True, True, False]))
-        pads = [drawn_pad(d, dim, 8, aligned, 1) for _ in range(2)]
-        return AttentionProblem(
-            batch=batch,
-            heads=heads,
-            rows=rows,
-            keys=keys,
-            dim=dim,
-            group=group,
-            causal=causal,
-            scale=d(st.sampled_from([0.0, 0.0, 0.125, 0.5, 1.5])),
-            layout=d(st.sampled_from(Layout)),
-            dtype=d(st.sampled_from(AttentionProblem.choices["dtype"])),
-            values=d(st.sampled_from(Kind)),
-            pad_q=pads[0],
-            gap_q=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
-            pad_kv=pads[1],
-            gap_kv=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
-            seed=d(st.integers(0, 2**16)),
-        )
-
-    return draw()
+    dim = d(st.sampled_from([n for n in DIMS if n <= size.extent]))
+    left = max(1, size.work // dim)
+    causal = d(st.booleans())
+    rows = d(extents(Size(min(size.extent, left), size.work), edges))
+    keys = rows if d(st.booleans()) else d(extents(Size(size.extent, size.work), edges))
+    keys = min(keys, max(1, left // rows))
+    left = max(1, left // (rows * keys))
+    group = d(group_sizes(left))
+    heads = group * d(st.integers(1, max(1, min(3, left // group))))
+    batch = d(st.integers(1, max(1, min(3, left // heads))))
+    aligned = d(st.sampled_from([True, True, False]))
+    pads = [drawn_pad(d, dim, 8, aligned, 1) for _ in range(2)]
+    return AttentionProblem(
+        batch=batch,
+        heads=heads,
+        rows=rows,
+        keys=keys,
+        dim=dim,
+        group=group,
+        causal=causal,
+        scale=d(st.sampled_from([0.0, 0.0, 0.125, 0.5, 1.5])),
+        layout=d(st.sampled_from(Layout)),
+        dtype=d(st.sampled_from(AttentionProblem.choices["dtype"])),
+        values=d(st.sampled_from(Kind)),
+        pad_q=pads[0],
+        gap_q=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+        pad_kv=pads[1],
+        gap_kv=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+        seed=d(st.integers(0, 2**16)),
+    )
 
 
 SHAPES = (

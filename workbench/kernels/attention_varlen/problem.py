@@ -14,7 +14,7 @@ from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import FP32, INT32, dtype_of
 from ...model.problem import Cost, Invariant, Size, Tier, draw_values, extents
-from ...model.strategies import st
+from ...model.strategies import drawn, st
 from ..attention import problem as forward
 from ..attention.problem import (
     DIMS,
@@ -225,42 +225,38 @@ def _divided(shares: Values, total: int) -> Values:
     return np.concatenate([[0], np.rint(ends * (total / ends[-1]))]).astype(np.int64)
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[AttentionVarlenProblem]:
+@drawn
+def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> AttentionVarlenProblem:
     """Few heads of some short sequences; as many rows as keys, fewer or more."""
     edges = tuple(sorted({*edges, *KEY_TILES}))
-
-    @st.composite
-    def draw(d: st.DrawFn) -> AttentionVarlenProblem:
-        dim = d(st.sampled_from([n for n in DIMS if n <= size.extent]))
-        left = max(1, size.work // dim)
-        rows = d(extents(Size(min(size.extent, left), size.work), edges))
-        keys = rows if d(st.booleans()) else d(extents(Size(size.extent, size.work), edges))
-        keys = min(keys, max(1, left // rows))
-        left = max(1, left // (rows * keys))
-        group = d(group_sizes(left))
-        heads = group * d(st.integers(1, max(1, min(3, left // group))))
-        aligned = d(st.sampled_from([True, True, False]))
-        pads = [drawn_pad(d, dim, 8, aligned, 1) for _ in range(2)]
-        return AttentionVarlenProblem(
-            batch=d(st.one_of(st.integers(1, min(8, size.extent)), st.integers(1, min(40, size.extent)))),
-            heads=heads,
-            rows=rows,
-            keys=keys,
-            dim=dim,
-            group=group,
-            causal=d(st.booleans()),
-            scale=d(st.sampled_from([0.0, 0.0, 0.125, 0.5, 1.5])),
-            lengths=d(st.sampled_from(Lengths)),
-            dtype=d(st.sampled_from(AttentionVarlenProblem.choices["dtype"])),
-            values=d(st.sampled_from(Kind)),
-            pad_q=pads[0],
-            gap_q=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
-            pad_kv=pads[1],
-            gap_kv=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
-            seed=d(st.integers(0, 2**16)),
-        )
-
-    return draw()
+    dim = d(st.sampled_from([n for n in DIMS if n <= size.extent]))
+    left = max(1, size.work // dim)
+    rows = d(extents(Size(min(size.extent, left), size.work), edges))
+    keys = rows if d(st.booleans()) else d(extents(Size(size.extent, size.work), edges))
+    keys = min(keys, max(1, left // rows))
+    left = max(1, left // (rows * keys))
+    group = d(group_sizes(left))
+    heads = group * d(st.integers(1, max(1, min(3, left // group))))
+    aligned = d(st.sampled_from([True, True, False]))
+    pads = [drawn_pad(d, dim, 8, aligned, 1) for _ in range(2)]
+    return AttentionVarlenProblem(
+        batch=d(st.one_of(st.integers(1, min(8, size.extent)), st.integers(1, min(40, size.extent)))),
+        heads=heads,
+        rows=rows,
+        keys=keys,
+        dim=dim,
+        group=group,
+        causal=d(st.booleans()),
+        scale=d(st.sampled_from([0.0, 0.0, 0.125, 0.5, 1.5])),
+        lengths=d(st.sampled_from(Lengths)),
+        dtype=d(st.sampled_from(AttentionVarlenProblem.choices["dtype"])),
+        values=d(st.sampled_from(Kind)),
+        pad_q=pads[0],
+        gap_q=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+        pad_kv=pads[1],
+        gap_kv=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+        seed=d(st.integers(0, 2**16)),
+    )
 
 
 _P = AttentionVarlenProblem

@@ -19,7 +19,7 @@ from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
-from ...model.strategies import st
+from ...model.strategies import drawn, st
 
 Values = np.ndarray[Any, Any]
 
@@ -242,59 +242,53 @@ FEW_STEPS = 10**6
 """Work up to which images are small: so many products an emulator computes."""
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Conv2dProblem]:
+@drawn
+def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> Conv2dProblem:
     """Convolutions of up to `size.work` products: small images and many; few channels, many, groups, depthwise, and
     filters of one tap."""
-
-    @st.composite
-    def draw(d: st.DrawFn) -> Conv2dProblem:
-        kind = d(st.sampled_from(["dense"] * 4 + ["few", "groups", "depthwise", "depthwise", "one tap"]))
-        taps = [d(st.sampled_from([1, 1, 2, 3, 3, 3, 5, 7])) for _ in range(2)]
-        dilation = [d(st.sampled_from([1, 1, 1, 1, 2, 2, 3, 6])) for _ in range(2)]
-        pad = [d(st.integers(0, 3)) for _ in range(2)]
-        if kind == "one tap":
-            taps, dilation, pad = [1, 1], [1, 1], [0, 0]
-        least = [max(1, n * (t - 1) + 1 - 2 * p) for n, t, p in zip(dilation, taps, pad, strict=True)]
-        more = min(size.extent, 14 if size.work <= FEW_STEPS else 60)
-        extent: dict[str, Any] = {
-            "images": d(st.integers(1, 4)),
-            "height": d(st.integers(least[0], least[0] + more)),
-            "width": d(st.integers(least[1], least[1] + more)),
-        }
-        bottom = {"height": least[0], "width": least[1]}
-        eights = st.sampled_from([8, 16, 24, 40, 64, 64, 72, 128, 200])
-        fields: dict[str, Any] = {"channels": 1, "filters": 1, "groups": 1}
-        if kind == "depthwise":
-            fields["groups"] = d(st.one_of(st.integers(1, 20), eights))
-        elif kind == "few":
-            fields |= {"channels": d(st.integers(1, 9)), "filters": d(extents(size, edges))}
-        else:
-            fields["groups"] = d(st.sampled_from([2, 3, 4, 8])) if kind == "groups" else 1
-            odd = d(st.sampled_from([0, 0, 0, 1, 4]))
-            fields |= {"channels": max(1, d(eights) - odd), "filters": d(st.one_of(extents(size, edges), eights))}
-        rest: dict[str, Any] = {
-            "bias": d(st.booleans()),
-            "activation": d(st.sampled_from(Activation)),
-            "layout": d(st.sampled_from([Layout.NHWC] * 6 + [Layout.NCHW])),
-            "dtype": d(st.sampled_from([BF16.name, FP16.name] * 3 + [FP32.name])),
-            "seed": d(st.integers(0, 2**16)),
-        }
-        stride = [d(st.sampled_from([1, 1, 1, 2, 3])) for _ in range(2)]
-        pairs = {"taps": taps, "stride": stride, "pad": pad, "dilation": dilation}
-        along: dict[str, Any] = {
-            f"{name}_{axis}": both[i] for name, both in pairs.items() for i, axis in enumerate("yx")
-        }
-        found = {name: n if name == "groups" else min(n, size.extent) for name, n in (extent | fields).items()}
-        made = Conv2dProblem(**found, **along, **rest)
-        while _steps(made) > size.work and (larger := {k: n for k, n in found.items() if n > bottom.get(k, 1)}):
-            largest = max(larger, key=lambda name: found[name] / bottom.get(name, 1))
-            half = max(bottom.get(largest, 1), found[largest] // 2)
-            by_eights = largest == "channels" and found[largest] % 8 == 0 and half > 8
-            found[largest] = half // 8 * 8 if by_eights else half
-            made = dataclasses.replace(made, **found)
-        return made
-
-    return draw()
+    kind = d(st.sampled_from(["dense"] * 4 + ["few", "groups", "depthwise", "depthwise", "one tap"]))
+    taps = [d(st.sampled_from([1, 1, 2, 3, 3, 3, 5, 7])) for _ in range(2)]
+    dilation = [d(st.sampled_from([1, 1, 1, 1, 2, 2, 3, 6])) for _ in range(2)]
+    pad = [d(st.integers(0, 3)) for _ in range(2)]
+    if kind == "one tap":
+        taps, dilation, pad = [1, 1], [1, 1], [0, 0]
+    least = [max(1, n * (t - 1) + 1 - 2 * p) for n, t, p in zip(dilation, taps, pad, strict=True)]
+    more = min(size.extent, 14 if size.work <= FEW_STEPS else 60)
+    extent: dict[str, Any] = {
+        "images": d(st.integers(1, 4)),
+        "height": d(st.integers(least[0], least[0] + more)),
+        "width": d(st.integers(least[1], least[1] + more)),
+    }
+    bottom = {"height": least[0], "width": least[1]}
+    eights = st.sampled_from([8, 16, 24, 40, 64, 64, 72, 128, 200])
+    fields: dict[str, Any] = {"channels": 1, "filters": 1, "groups": 1}
+    if kind == "depthwise":
+        fields["groups"] = d(st.one_of(st.integers(1, 20), eights))
+    elif kind == "few":
+        fields |= {"channels": d(st.integers(1, 9)), "filters": d(extents(size, edges))}
+    else:
+        fields["groups"] = d(st.sampled_from([2, 3, 4, 8])) if kind == "groups" else 1
+        odd = d(st.sampled_from([0, 0, 0, 1, 4]))
+        fields |= {"channels": max(1, d(eights) - odd), "filters": d(st.one_of(extents(size, edges), eights))}
+    rest: dict[str, Any] = {
+        "bias": d(st.booleans()),
+        "activation": d(st.sampled_from(Activation)),
+        "layout": d(st.sampled_from([Layout.NHWC] * 6 + [Layout.NCHW])),
+        "dtype": d(st.sampled_from([BF16.name, FP16.name] * 3 + [FP32.name])),
+        "seed": d(st.integers(0, 2**16)),
+    }
+    stride = [d(st.sampled_from([1, 1, 1, 2, 3])) for _ in range(2)]
+    pairs = {"taps": taps, "stride": stride, "pad": pad, "dilation": dilation}
+    along: dict[str, Any] = {f"{name}_{axis}": both[i] for name, both in pairs.items() for i, axis in enumerate("yx")}
+    found = {name: n if name == "groups" else min(n, size.extent) for name, n in (extent | fields).items()}
+    made = Conv2dProblem(**found, **along, **rest)
+    while _steps(made) > size.work and (larger := {k: n for k, n in found.items() if n > bottom.get(k, 1)}):
+        largest = max(larger, key=lambda name: found[name] / bottom.get(name, 1))
+        half = max(bottom.get(largest, 1), found[largest] // 2)
+        by_eights = largest == "channels" and found[largest] % 8 == 0 and half > 8
+        found[largest] = half // 8 * 8 if by_eights else half
+        made = dataclasses.replace(made, **found)
+    return made
 
 
 SHAPES = (

@@ -17,7 +17,7 @@ from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
-from ...model.strategies import st
+from ...model.strategies import drawn, st
 from ..shared import noticeable, scales
 
 Values = np.ndarray[Any, Any]
@@ -249,29 +249,25 @@ class FftConvProblem(Problem):
         return Cost(self.batch * self.channels * transforms, element_bytes(own))
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[FftConvProblem]:
+@drawn
+def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> FftConvProblem:
     """Few sequences; lengths are powers of two, or any."""
     powers = tuple(n for n in (256, 512, 1024, 2048, 4096, 8192, 16384, 32768) if n <= size.extent)
     most = min(size.extent, MOST)
     short = extents(Size(min(most, 700), size.work), edges)
     lengths = st.one_of(st.sampled_from(powers), short, st.integers(1, most)) if powers else short
-
-    @st.composite
-    def draw(d: st.DrawFn) -> FftConvProblem:
-        length, causal = d(lengths), d(st.booleans())
-        left = max(1, 8 * size.work // FftConvProblem(length=length, causal=causal).cost.flops)
-        channels = d(st.integers(1, min(5, left, size.extent)))
-        batch = d(st.integers(1, max(1, min(5, left // channels))))
-        return FftConvProblem(
-            batch=batch,
-            channels=channels,
-            length=length,
-            causal=causal,
-            filter=d(st.sampled_from(Filter)),
-            seed=d(st.integers(0, 2**16)),
-        )
-
-    return draw()
+    length, causal = d(lengths), d(st.booleans())
+    left = max(1, 8 * size.work // FftConvProblem(length=length, causal=causal).cost.flops)
+    channels = d(st.integers(1, min(5, left, size.extent)))
+    batch = d(st.integers(1, max(1, min(5, left // channels))))
+    return FftConvProblem(
+        batch=batch,
+        channels=channels,
+        length=length,
+        causal=causal,
+        filter=d(st.sampled_from(Filter)),
+        seed=d(st.integers(0, 2**16)),
+    )
 
 
 SUITE = tuple(

@@ -17,7 +17,7 @@ from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, Tier, extents
-from ...model.strategies import st
+from ...model.strategies import drawn, st
 from ..shared import drawn_pad, wrong_output
 
 
@@ -321,37 +321,33 @@ def probes(order: np.ndarray, m: int, n: int, k: int) -> tuple[np.ndarray, np.nd
     return a, b
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[GemmProblem]:
+@drawn
+def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> GemmProblem:
     """GEMM problems within `size`; half of them with all leading dimensions a multiple of 8 elements, as TMA needs, and
     half of them products alone: of matrices, and an A that is stored along k."""
-
-    @st.composite
-    def draw(d: st.DrawFn) -> GemmProblem:
-        m, n, k = drawn_extents(d, size, edges)
-        dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
-        layout = d(st.sampled_from(["nn", "nt"]))
-        aligned = d(st.booleans())
-        more = _more(d, 2 * size.work // (m * n * k), layout) if d(st.booleans()) else {}
-        layout = more.pop("layout", layout)
-        pads = [0, 0, 0, 0]
-        for i, row in enumerate((m if layout[0] == "t" else k, k if layout[1] == "t" else n, n, n)):
-            pads[i] = drawn_pad(d, row, 8, aligned)
-        fields: dict[str, Any] = dict(zip(("pad_a", "pad_b", "pad_c"), pads, strict=False))
-        made = GemmProblem(
-            m=m,
-            n=n,
-            k=k,
-            dtype=dtype,
-            out=d(st.sampled_from(sorted({dtype, FP32.name}))),
-            layout=layout,
-            pad_added=pads[3] if more.get("added") is Added.MATRIX else 0,
-            seed=d(st.integers(0, 2**16)),
-            **fields,
-            **{name: value for name, value in more.items() if not name.startswith("step_")},
-        )
-        return replace(made, **_steps(made, more)) if made.batch else made
-
-    return draw()
+    m, n, k = drawn_extents(d, size, edges)
+    dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
+    layout = d(st.sampled_from(["nn", "nt"]))
+    aligned = d(st.booleans())
+    more = _more(d, 2 * size.work // (m * n * k), layout) if d(st.booleans()) else {}
+    layout = more.pop("layout", layout)
+    pads = [0, 0, 0, 0]
+    for i, row in enumerate((m if layout[0] == "t" else k, k if layout[1] == "t" else n, n, n)):
+        pads[i] = drawn_pad(d, row, 8, aligned)
+    fields: dict[str, Any] = dict(zip(("pad_a", "pad_b", "pad_c"), pads, strict=False))
+    made = GemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        dtype=dtype,
+        out=d(st.sampled_from(sorted({dtype, FP32.name}))),
+        layout=layout,
+        pad_added=pads[3] if more.get("added") is Added.MATRIX else 0,
+        seed=d(st.integers(0, 2**16)),
+        **fields,
+        **{name: value for name, value in more.items() if not name.startswith("step_")},
+    )
+    return replace(made, **_steps(made, more)) if made.batch else made
 
 
 def _more(d: st.DrawFn, most: int, layout: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ...model.machine import machine
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
-from ...model.strategies import st
+from ...model.strategies import drawn, st
 from ..rows import groups
 from ..shared import (
     common_dtype,
@@ -108,22 +108,18 @@ class MatvecProblem(Problem):
         return Cost(2 * self.n * self.k, element_bytes(self.arrays().values()))
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[MatvecProblem]:
+@drawn
+def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> MatvecProblem:
     """Matrix-vector problems within `size`; half of them with rows a multiple of 16 bytes apart."""
-
-    @st.composite
-    def draw(d: st.DrawFn) -> MatvecProblem:
-        # the first extent may be as long as any, the second what the work leaves: else long rows are never drawn
-        first = d(extents(size, edges))
-        second = d(extents(Size(max(1, min(size.extent, size.work // first)), size.work), edges))
-        k, n = (first, second) if d(st.booleans()) else (second, first)
-        dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
-        aligned = d(st.booleans())
-        pad = drawn_pad(d, k, 8, aligned)
-        out = d(st.sampled_from(sorted({dtype, FP32.name})))
-        return MatvecProblem(n=n, k=k, dtype=dtype, out=out, pad_b=pad, seed=d(st.integers(0, 2**16)))
-
-    return draw()
+    # the first extent may be as long as any, the second what the work leaves: else long rows are never drawn
+    first = d(extents(size, edges))
+    second = d(extents(Size(max(1, min(size.extent, size.work // first)), size.work), edges))
+    k, n = (first, second) if d(st.booleans()) else (second, first)
+    dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
+    aligned = d(st.booleans())
+    pad = drawn_pad(d, k, 8, aligned)
+    out = d(st.sampled_from(sorted({dtype, FP32.name})))
+    return MatvecProblem(n=n, k=k, dtype=dtype, out=out, pad_b=pad, seed=d(st.integers(0, 2**16)))
 
 
 # ----------------------------------------------------------------------------------------------------------- the stages

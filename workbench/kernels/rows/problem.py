@@ -12,7 +12,7 @@ from ...model.arrays import Array, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.parts import Axis
 from ...model.problem import DRAWN, Cost, Problem, Size, extents
-from ...model.strategies import st
+from ...model.strategies import drawn, st
 from ..shared import drawn_pad, wrong_output
 
 FLOATS = (BF16.name, FP16.name, FP32.name)
@@ -136,31 +136,26 @@ def row_problems(problem: type[R], **more: Sequence[Any]) -> Callable[[Size, tup
     """The strategy of an operation on rows: few long rows, many short ones and anything between within the size; half
     of them with rows a multiple of 16 bytes apart. `more` are values of further fields."""
 
-    def strategy(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[R]:
-        @st.composite
-        def draw(d: st.DrawFn) -> R:
-            first = d(extents(size, edges))
-            second = d(extents(Size(max(1, min(size.extent, size.work // first)), size.work), edges))
-            rows, columns = (second, first) if d(st.booleans()) else (first, second)
-            dtype = d(st.sampled_from(FLOATS))
-            aligned = d(st.booleans())
-            pads = [drawn_pad(d, columns, 8, aligned) for _ in range(2)]
-            return problem(
-                rows=rows,
-                columns=columns,
-                dtype=dtype,
-                out=d(
-                    st.sampled_from(
-                        [t for t in sorted({dtype, FP32.name}) if t in problem.choices.get("out", ["fp32"])]
-                    )
-                ),
-                values=d(st.sampled_from(problem.choices["values"])),
-                pad_x=pads[0],
-                pad_y=pads[1],
-                seed=d(st.integers(0, 2**16)),
-                **{name: d(st.sampled_from(values)) for name, values in more.items()},
-            )
-
-        return draw()
+    @drawn
+    def strategy(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> R:
+        first = d(extents(size, edges))
+        second = d(extents(Size(max(1, min(size.extent, size.work // first)), size.work), edges))
+        rows, columns = (second, first) if d(st.booleans()) else (first, second)
+        dtype = d(st.sampled_from(FLOATS))
+        aligned = d(st.booleans())
+        pads = [drawn_pad(d, columns, 8, aligned) for _ in range(2)]
+        return problem(
+            rows=rows,
+            columns=columns,
+            dtype=dtype,
+            out=d(
+                st.sampled_from([t for t in sorted({dtype, FP32.name}) if t in problem.choices.get("out", ["fp32"])])
+            ),
+            values=d(st.sampled_from(problem.choices["values"])),
+            pad_x=pads[0],
+            pad_y=pads[1],
+            seed=d(st.integers(0, 2**16)),
+            **{name: d(st.sampled_from(values)) for name, values in more.items()},
+        )
 
     return strategy

@@ -16,7 +16,7 @@ from ...model.arrays import Array, Arrays, NonFinite, element_bytes
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
-from ...model.strategies import st
+from ...model.strategies import drawn, st
 from ..shared import group_sizes, noticeable, scales, tensor_core_product, truncate
 
 Values = np.ndarray[Any, Any]
@@ -294,37 +294,33 @@ COLUMNS = 64
 """Of x and of the state, which most stages compute together, also where a head has fewer."""
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[SsdProblem]:
+@drawn
+def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> SsdProblem:
     """Few heads of sequences that have some chunks."""
     edges = tuple(sorted({*edges, CHUNK}))
-
-    @st.composite
-    def draw(d: st.DrawFn) -> SsdProblem:
-        dims = [n for n in DIMS if n <= size.extent]
-        headdim, dstate = d(st.sampled_from(dims)), d(st.sampled_from(dims))
-        left = max(1, size.work // (max(headdim, COLUMNS) * dstate))
-        length = d(extents(Size(min(size.extent, left), size.work), edges))
-        left = max(1, left // length)
-        group = d(group_sizes(left))
-        heads = group * d(st.integers(1, max(1, min(3, left // group))))
-        batch = d(st.integers(1, max(1, min(3, left // heads))))
-        aligned = d(st.sampled_from([True, True, False]))
-        of_x, of_bc = heads * headdim, heads // group * dstate
-        pads = [-n % 8 + 8 * d(st.integers(0, 1)) if aligned else d(st.integers(0, 5)) for n in (of_x, of_bc)]
-        return SsdProblem(
-            batch=batch,
-            heads=heads,
-            length=length,
-            headdim=headdim,
-            dstate=dstate,
-            group=group,
-            decays=d(st.sampled_from(Decays)),
-            pad_x=pads[0],
-            pad_bc=pads[1],
-            seed=d(st.integers(0, 2**16)),
-        )
-
-    return draw()
+    dims = [n for n in DIMS if n <= size.extent]
+    headdim, dstate = d(st.sampled_from(dims)), d(st.sampled_from(dims))
+    left = max(1, size.work // (max(headdim, COLUMNS) * dstate))
+    length = d(extents(Size(min(size.extent, left), size.work), edges))
+    left = max(1, left // length)
+    group = d(group_sizes(left))
+    heads = group * d(st.integers(1, max(1, min(3, left // group))))
+    batch = d(st.integers(1, max(1, min(3, left // heads))))
+    aligned = d(st.sampled_from([True, True, False]))
+    of_x, of_bc = heads * headdim, heads // group * dstate
+    pads = [-n % 8 + 8 * d(st.integers(0, 1)) if aligned else d(st.integers(0, 5)) for n in (of_x, of_bc)]
+    return SsdProblem(
+        batch=batch,
+        heads=heads,
+        length=length,
+        headdim=headdim,
+        dstate=dstate,
+        group=group,
+        decays=d(st.sampled_from(Decays)),
+        pad_x=pads[0],
+        pad_bc=pads[1],
+        seed=d(st.integers(0, 2**16)),
+    )
 
 
 SHAPES = ((16, 16, 1024, 64), (16, 16, 4096, 64), (16, 16, 8192, 64), (1, 128, 16384, 128))
