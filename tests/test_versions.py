@@ -191,7 +191,7 @@ def test_a_pass_counts_from_the_last_failure_on_whatever_the_clock_says(
     failure = Failure(Verdict.MISMATCH, "n=3", "wrong", "")
 
     def fails(date: str) -> None:
-        monkeypatch.setattr(versions, "_now", lambda: date)
+        monkeypatch.setattr(versions, "now", lambda: date)
         store.remember(stage(), "cuda", failure)
 
     assert store.keep(snapshot(b"a"), passed).passed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,21 +33,11 @@ TOGETHER_BYTES = 4 << 20
 
 
 class _Host:
-    """In the process: the device and what is bound on it."""
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self.bound: dict[int, BoundPlan] = {}
-
-
-class _Start:
-    """Makes the host in the process."""
+    """In the process: the device that `open_here` opens, and what is bound on it."""
 
     def __init__(self, open_here: Callable[[], Device]) -> None:
-        self._open = open_here
-
-    def __call__(self) -> _Host:
-        return _Host(self._open())
+        self.device = open_here()
+        self.bound: dict[int, BoundPlan] = {}
 
 
 def _describe(host: _Host) -> tuple[str, bool, Machine, DeviceInfo]:
@@ -97,7 +88,7 @@ class IsolatedDevice(OnMachine):
     """
 
     def __init__(self, open_there: Callable[[], Device], least_seconds: float = LEAST_SECONDS) -> None:
-        self.worker = Worker(_Start(open_there), expected=(Fault, DeviceUnavailable, MemoryError))
+        self.worker = Worker(partial(_Host, open_there), expected=(Fault, DeviceUnavailable, MemoryError))
         self.least_seconds = least_seconds
         self.keys = itertools.count()
         self._info: DeviceInfo

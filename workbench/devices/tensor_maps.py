@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -53,34 +54,37 @@ def emulated(spec: TensorMap, array: Array, address: int) -> Any:
         raise refused(spec, str(error)) from None
 
 
+def _how(layout: TensorLayout) -> dict[str, Any]:
+    """The constants of the driver for a layout: the type first, then what comes last in its calls."""
+    from cuda.bindings import driver
+
+    fill = "NAN_REQUEST_ZERO_FMA" if layout.nan_fill else "NONE"
+    return {
+        "data_type": getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{layout.element_type.upper()}"),
+        "interleave": driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        "swizzle": getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[layout.swizzle]}"),
+        "promotion": getattr(
+            driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{PROMOTIONS[layout.promotion]}"
+        ),
+        "fill": getattr(driver.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
+    }
+
+
 def encoded(spec: TensorMap, array: Array, pointer: int) -> np.ndarray[Any, Any]:
     """The 128-byte CUtensorMap, as a one-element array that CuPy passes by value. Raises Fault."""
     from cuda.bindings import driver
 
     layout = layout_of(spec, array)
-    rank, box = layout.rank, layout.box
-    first: list[Any] = [
-        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{layout.element_type.upper()}"),
-        rank,
-        pointer + layout.offset,
-        [driver.cuuint64_t(n) for n in layout.sizes],
-        [driver.cuuint64_t(n) for n in layout.strides or (16,)],  # of one dimension nothing is read
-    ]
-    fill = "NAN_REQUEST_ZERO_FMA" if layout.nan_fill else "NONE"
-    last: list[Any] = [
-        [driver.cuuint32_t(n) for n in layout.element_strides],
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[layout.swizzle]}"),
-        getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{PROMOTIONS[layout.promotion]}"),
-        getattr(driver.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
-    ]
+    box, (kind, *last) = layout.box, _how(layout).values()
+    sizes, strides = ([driver.cuuint64_t(n) for n in steps] for steps in (layout.sizes, layout.strides or (16,)))
     if isinstance(box, Im2col):
         function, what = driver.cuTensorMapEncodeIm2col, "cuTensorMapEncodeIm2col"
         tile: list[Any] = [list(box.lower), list(box.upper), box.channels, box.pixels]
     else:
         function, what = driver.cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled"
         tile = [[driver.cuuint32_t(n) for n in box]]
-    error, tensor_map = function(*first, *tile, *last)
+    steps = [driver.cuuint32_t(n) for n in layout.element_strides]
+    error, tensor_map = function(kind, layout.rank, pointer + layout.offset, sizes, strides, *tile, steps, *last)
     if int(error):
         raise Fault(Verdict.LAUNCH_ERROR, f"{what} rejected the map of {spec.array}: {error}")
     raw = ctypes.string_at(int(tensor_map.getPtr()), 128)
@@ -92,30 +96,12 @@ def numbers(spec: TensorMap, array: Array) -> dict[str, Any]:
 
     Raises Fault.
     """
-    from cuda.bindings import driver
-
     layout = layout_of(spec, array)
-    fill = "NAN_REQUEST_ZERO_FMA" if layout.nan_fill else "NONE"
-    found: dict[str, Any] = {
+    return {
         "offset": layout.offset,
-        "data_type": int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{layout.element_type.upper()}")),
         "sizes": list(layout.sizes),
         "strides": list(layout.strides),
         "element_strides": list(layout.element_strides),
-        "interleave": int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
-        "swizzle": int(getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[layout.swizzle]}")),
-        "promotion": int(
-            getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{PROMOTIONS[layout.promotion]}")
-        ),
-        "fill": int(getattr(driver.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}")),
-    }
-    if not isinstance(layout.box, Im2col):
-        return {**found, "box": list(layout.box)}
-    box = layout.box
-    return {
-        **found,
-        "lower": list(box.lower),
-        "upper": list(box.upper),
-        "channels": box.channels,
-        "pixels": box.pixels,
+        **{name: int(constant) for name, constant in _how(layout).items()},
+        **(asdict(layout.box) if isinstance(layout.box, Im2col) else {"box": list(layout.box)}),
     }

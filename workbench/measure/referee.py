@@ -290,22 +290,6 @@ def _prepare(judge: Judge, problem: Problem) -> list[str]:
     return judge.prepare(problem).constant
 
 
-def _lend(judge: Judge, problem: Problem) -> Answer:
-    return judge.lend(problem)
-
-
-def _release(judge: Judge) -> None:
-    judge.release()
-
-
-def _compare(judge: Judge, problem: Problem, answer: Answer) -> list[tuple[str, Comparison, bool]]:
-    return judge.compare(problem, answer)
-
-
-def _said(judge: Judge, problem: Problem) -> str:
-    return judge.said(problem)
-
-
 class Referee:
     """The process, which is started when it is first asked. Ask it from any thread."""
 
@@ -361,21 +345,21 @@ class Referee:
 
     def said(self, problem: Problem) -> str:
         """How answers to the problem are judged. Raises Unprepared."""
-        found: str = self._ask(_said, problem)
+        found: str = self._ask(Judge.said, problem)
         return found
 
     @contextlib.contextmanager
     def inputs(self, problem: Problem) -> Iterator[Answer]:
         """The inputs, lent until the body ends. Raises Unprepared."""
         try:
-            yield self._ask(_lend, problem)
+            yield self._ask(Judge.lend, problem)
         finally:
             with contextlib.suppress(Unprepared):
-                self._ask(_release)
+                self._ask(Judge.release)
 
     def judge(self, problem: Problem, answer: Answer) -> Failure | None:
         """What is wrong with an answer. Raises Unprepared."""
-        for name, found, partly in self._ask(_compare, problem, dict(answer)):
+        for name, found, partly in self._ask(Judge.compare, problem, dict(answer)):
             if found.wrong_count:
                 of = f"{found.element_count} elements of {name}" + (" at drawn places" if partly else "")
                 message = f"{found.wrong_count} of {of} are wrong"

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from .. import harness
@@ -29,6 +28,7 @@ from ..model.operation import NO_SUITE
 from ..model.problem import Problem
 from ..model.results import Measurement, Verdict
 from ..model.stage import Stage
+from ..records.environment import now
 from ..records.tuned import Entry, Key, Table, Trial, TuningError, problem_class
 from ..report import derived
 from ..sandbox import integrity
@@ -182,7 +182,7 @@ class _Search:
     def note(self, trial: Trial) -> None:
         """Keep a trial, and the best so far."""
         self.result.trials = [t for t in self.result.trials if t.parameters != trial.parameters] + [trial]
-        self.table.add_trial(self.key, self.problem, trial, _now())
+        self.table.add_trial(self.key, self.problem, trial, now())
         timed = [t for t in self.result.trials if t.relative is not None]
         if trial.relative is not None and trial is min(timed, key=score):
             assert trial.us is not None
@@ -196,7 +196,7 @@ class _Search:
     def _entry(self, trial: Trial, us: float, default_us: float) -> Entry:
         parameters = {**self.stage.parameters, **trial.parameters}
         flops = self.problem.cost.flops
-        return Entry(self.key, str(self.problem), parameters, us, default_us, None, flops, settled=False, date=_now())
+        return Entry(self.key, str(self.problem), parameters, us, default_us, None, flops, settled=False, date=now())
 
     def finals(self) -> None:
         """Time the best configurations and the declared one at length, interleaved; have the winner benched like any
@@ -334,10 +334,6 @@ def tune_each(
                 yield future.result()
     finally:
         threads.shutdown(cancel_futures=True)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # ---------------------------- which configuration of a stage is tried next: optuna proposes, and each is proposed once

@@ -52,11 +52,16 @@ COMMIT = "WORKBENCH_COMMIT"
 files were committed anew where they were copied to, so that its history names another commit."""
 
 
+def now() -> str:
+    """The date and time, in UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def describe() -> Environment:
     """The environment of this process, now: date in UTC, commit, CPU and versions. Never fails."""
     commit, dirty = _commit()
     return Environment(
-        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        date=now(),
         commit=commit,
         dirty=dirty,
         host=f"{cpu_model()}, {core_count()} cores",

@@ -16,7 +16,6 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from ..model.results import Failure, Measurement, ResultsError, Run
 from ..model.stage import Stage
 from ..sandbox import integrity, plain
 from ..toolchain.compiler import INCLUDE, cache_folder, contents, source_of, sources_of
-from . import environment
+from .environment import now, project_files
 from .store import comparable
 
 
@@ -190,7 +189,7 @@ def surroundings(stage: Stage[Any]) -> str:
     if found.project is None:
         return ""
     files = []
-    for path in environment.project_files():
+    for path in project_files():
         with contextlib.suppress(OSError):
             about = path.stat()
             files.append((path, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
@@ -379,7 +378,16 @@ class Versions:
         c.execute("INSERT INTO numbers VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET last = last + 1", key)
         number = _one(c, "SELECT last FROM numbers WHERE (operation, stage) = (?, ?)", *key)
         parameters = json.dumps(dict(snapshot.parameters))
-        row = (*key, number, snapshot.digest, snapshot.source, parameters, snapshot.declaration, _now(), used)
+        row = (
+            *key,
+            number,
+            snapshot.digest,
+            snapshot.source,
+            parameters,
+            snapshot.declaration,
+            now(),
+            used,
+        )
         identity = c.execute(f"INSERT INTO versions VALUES (NULL, {marks(9)})", row).lastrowid
         assert identity is not None
         for name, content in snapshot.files.items():
@@ -437,7 +445,7 @@ class Versions:
             device,
             failure.verdict,
             failure.message[:2000],
-            _now(),
+            now(),
         )
         with self._open() as c:
             used = _next(c)
@@ -456,10 +464,6 @@ class Versions:
         with self._open() as c:
             rows = c.execute("SELECT * FROM failures ORDER BY used DESC").fetchall()
             return [Remembered(*row[:-1]) for row in rows]
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _one(c: sqlite3.Connection, question: str, *arguments: Any) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,21 +27,24 @@ class Prepared:
     deliver: Callable[[], None] = lambda: None
 
 
-class Baseline(Protocol):
-    """Somebody else's implementation of an operation, or one that is no stage.
+class Baseline(ABC):
+    """Somebody else's implementation of an operation, or one that is no stage, as it is `declared`.
 
     `solves` is False for a yardstick that does not compute the operation (a plain copy): its output is not compared.
     """
 
-    name: str
-    solves: bool
+    def __init__(self, declared: model.Baseline[Any]) -> None:
+        self.declared, self.name, self.solves = declared, declared.name, declared.solves
 
+    @abstractmethod
     def version(self) -> str | None:
         """Version of the library behind it, None where it cannot run here."""
 
     def refuses(self, problem: Problem) -> str | None:
         """Why it cannot take the problem, None where it can."""
+        return self.declared.refuses(problem)
 
+    @abstractmethod
     def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> Prepared:
         """The work for a problem that is not refused.
 
@@ -106,11 +110,8 @@ def current_stream(stream: Any) -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------------- on arrays of CuPy
 
 
-class CupyArrays:
+class CupyArrays(Baseline):
     """Runs a declared baseline on CuPy arrays over device memory. Types that CuPy does not know come as their bits."""
-
-    def __init__(self, declared: model.Baseline[Any]) -> None:
-        self.declared, self.name, self.solves = declared, declared.name, declared.solves
 
     def version(self) -> str | None:
         if not installed(self.declared.requires):
@@ -120,9 +121,6 @@ class CupyArrays:
         import cupy
 
         return f"cupy {cupy.__version__}"
-
-    def refuses(self, problem: Problem) -> str | None:
-        return self.declared.refuses(problem)
 
     def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> Prepared:
         held = {name: _array(array, buffers[name]) for name, array in arrays.items()}

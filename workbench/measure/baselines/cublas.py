@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...model import operation as model
 from ...model.arrays import Array
 from ...model.problem import Problem
-from .base import Prepared
+from .base import Baseline, Prepared
 
 # cudaDataType_t, cublasComputeType_t and cublasGemmAlgo_t
 _TYPES = {"fp32": 0, "fp16": 2, "bf16": 14}
@@ -127,11 +126,8 @@ def matrices(handle: Handle, arrays: Mapping[str, Array], addresses: Mapping[str
     }
 
 
-class Cublas:
+class Cublas(Baseline):
     """Runs a declared baseline that calls cuBLAS on matrices."""
-
-    def __init__(self, declared: model.Baseline[Any]) -> None:
-        self.declared, self.name, self.solves = declared, declared.name, declared.solves
 
     def version(self) -> str | None:
         if (library := load()) is None:
@@ -141,9 +137,6 @@ class Cublas:
             library.cublasGetProperty(part, ctypes.byref(number))
             numbers.append(str(number.value))
         return f"cuBLAS {'.'.join(numbers)}"
-
-    def refuses(self, problem: Problem) -> str | None:
-        return self.declared.refuses(problem)
 
     def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> Prepared:
         from cupy.cuda import get_current_stream

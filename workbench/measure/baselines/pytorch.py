@@ -15,7 +15,7 @@ from ...model.arrays import Array
 from ...model.operation import Baseline
 from ...model.origin import BadOperation
 from ...model.problem import Problem
-from . import host, pytorch
+from . import base, host, pytorch
 from .base import Prepared, installed, prepared
 
 DEVICE = "cuda"
@@ -46,11 +46,8 @@ def tensors(arrays: Mapping[str, Array], buffers: Mapping[str, Any], device: str
     return made
 
 
-class Torch:
+class Torch(base.Baseline):
     """Runs a declared baseline on tensors."""
-
-    def __init__(self, declared: Baseline[Any]) -> None:
-        self.declared, self.name, self.solves = declared, declared.name, declared.solves
 
     def version(self) -> str | None:
         torch = load()
@@ -59,9 +56,6 @@ class Torch:
         own = self.declared.version() if self.declared.version else ""
         others = [f"{name} {version_of(name)}" for name in self.declared.requires[1:]]
         return None if own is None else ", ".join(filter(None, (own, *others, _version(torch))))
-
-    def refuses(self, problem: Problem) -> str | None:
-        return self.declared.refuses(problem)
 
     def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> Prepared:
         held = tensors(arrays, buffers, DEVICE)
