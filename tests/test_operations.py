@@ -213,6 +213,8 @@ def test_an_overflow_that_the_rounded_reference_shares_is_right():
     array = Array((1,), FP16, output=True)
     result = compare("c", array, np.array([np.inf], np.float16), np.array([1e6]), np.array([1.0]), Tier.BOUNDED)
     assert result.wrong_count == 0
+    result = compare("c", array, np.array([65504], np.float16), np.array([1e6]), np.array([1.0]), Tier.BOUNDED)
+    assert result.wrong[0].expected == "inf"
 
 
 def test_a_bound_of_zero_is_met_by_the_reference_alone():

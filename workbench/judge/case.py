@@ -106,7 +106,8 @@ def compare(
     wrong = []
     for index in np.argwhere(bad)[:SHOWN]:
         at = tuple(int(i) for i in index)
-        right = _rounded(array, expected[at].reshape(1))[0] if tier is Tier.EXACT else expected[at]
+        rounded = _rounded(array, expected[at].reshape(1))[0]
+        right = rounded if tier is Tier.EXACT or not np.isfinite(np.float64(rounded)) else expected[at]
         allowed = 0.0 if tier is Tier.EXACT else float(bound[at])
         wrong.append(WrongElement(name, list(at), _text(got[at]), _text(right), allowed))
     return Comparison(worst, int(bad.sum()), bad.size, wrong)
