@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench import emulator
 from workbench.model.errors import WrongUsage
 from workbench.toolchain import compiling
 from workbench.toolchain.compiler import CompileError, CompilerUnavailable, compile_source, contents, source_digest
@@ -46,6 +47,14 @@ def test_a_template_bomb_is_stopped_and_the_next_source_compiles(folder: Path, m
         compile_source(_source(folder, BOMB, "bomb.cu"), {})
     monkeypatch.delenv(compiling.SECONDS)
     assert ".entry fine" in compile_source(_source(folder, RIGHT), {"SECOND": 1}).ptx
+
+
+def test_what_ptxas_refuses_is_said_without_what_it_reports_of_kernels(folder: Path) -> None:
+    path = _source(folder, "__constant__ float table[20000];\n__global__ void f(float* y) { *y = table[threadIdx.x]; }")
+    for compiled in (lambda: compile_source(path, {}), lambda: emulator.load(path)):
+        with pytest.raises((CompileError, emulator.CompileError)) as error:
+            compiled()
+        assert "does not compile:\nptxas error   : File uses too much global constant data" in str(error.value)
 
 
 def test_a_compilation_that_takes_too_much_memory_is_stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

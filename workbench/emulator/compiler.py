@@ -78,7 +78,7 @@ class _Job:
                     nvrtc.addNameExpression(program, instance)
                 nvrtc.compileProgram(program, tuple(options))
             except nvrtc.NVRTCError as error:
-                log = nvrtc.getProgramLog(program).strip("\0 \n")
+                log = errors_in(nvrtc.getProgramLog(program))
                 if _ASSEMBLER_ERROR.search(log):
                     log = _at_lines_of_the_source(log, self._unassembled(code, headers, options))
                 raise CompileError(log or str(error)) from None
@@ -177,6 +177,11 @@ def compile_source(
 def is_instance(entry: str) -> bool:
     """Whether a kernel's name has template arguments."""
     return "<" in entry.partition("(")[0]
+
+
+def errors_in(log: str) -> str:
+    """A compiler's log without what ptxas reports of kernels that it has compiled."""
+    return re.sub(r"(?m)^ptxas (info +:|        ).*\n?", "", log.replace("\0", "")).strip()
 
 
 def _opened(files: SourceFiles, instances: Sequence[str]) -> str:

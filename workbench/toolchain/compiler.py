@@ -487,9 +487,11 @@ def _run_nvrtc(path: Path, defines: Defines, options: tuple[str, ...]) -> tuple[
 
 def _diagnostics(log: str, path: Path, defines: Defines) -> str:
     """The compiler's log; NVRTC already quotes the source line under each message."""
+    from ..emulator.compiler import errors_in
+
     where = " ".join(f"{k}={v}" for k, v in defines)
     given = f" ({where})" if where else ""
-    said = log.strip(chr(0)).strip()
+    said = errors_in(log)
     rest = f"\n... and {len(said) - MOST_SAID:,} characters more" if len(said) > MOST_SAID else ""
     return f"{path.name} does not compile{given}:\n{said[:MOST_SAID]}{rest}{_missing_headers(said)}"
 
