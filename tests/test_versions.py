@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import random
 import shutil
@@ -545,3 +546,11 @@ def test_a_database_of_another_version_of_the_workbench(store: Versions) -> None
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(VersionsError, match="another version of the workbench: move it away"):
         store.of("vector_add", "naive")
+
+
+def test_a_stage_is_kept_whose_text_python_cannot_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "behind_a_text.py").write_text(
+        'def kept(code, f):\n    return f\n\nplan = kept(r"""\n""", lambda p: p)\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert origin.text_of(importlib.import_module("behind_a_text").plan) == '""", lambda p: p)[1]\n'

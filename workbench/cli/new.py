@@ -6,7 +6,6 @@ import ast
 import contextlib
 import difflib
 import importlib.util
-import inspect
 import keyword
 import os
 import re
@@ -19,7 +18,7 @@ from ..catalogue import registry
 from ..checks.mutate import code_of
 from ..model.errors import WrongUsage, hint
 from ..model.operation import Operation
-from ..model.origin import BUILT_IN
+from ..model.origin import BUILT_IN, text_of
 from ..model.stage import Stage
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -304,10 +303,10 @@ def _next_number(before: Path) -> str:
 
 def _declaration(before: Stage[Any], name: str, source: str) -> tuple[str, dict[str, str]]:
     """The declaration of a stage after another one, and the kernels that it names with the new names of them."""
+    text = getattr(before.plan_for, "text", "") or text_of(before.plan_for)
     try:
-        text = getattr(before.plan_for, "text", "") or inspect.getsource(before.plan_for)
         function = ast.parse(text).body[0]
-    except (OSError, SyntaxError):
+    except (IndexError, SyntaxError):
         function = None
     call = function.decorator_list[0] if isinstance(function, ast.FunctionDef) and function.decorator_list else None
     if not isinstance(function, ast.FunctionDef) or not isinstance(call, ast.Call):

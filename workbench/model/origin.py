@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import linecache
 import sys
+import tokenize
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -33,6 +36,17 @@ BUILT_IN = "workbench"
 def clone() -> Path | None:
     """The clone of the repository that the workbench runs from; None where it is an installed wheel."""
     return None if SOURCES.is_relative_to(_HERE) else SOURCES.parent.resolve()
+
+
+def text_of(function: Any) -> str:
+    """The text of a function as it is declared, its decorator included; that of its first line where Python cannot tell
+    where it ends, and nothing of what is declared in a string or is no function."""
+    with contextlib.suppress(OSError, TypeError):
+        try:
+            return inspect.getsource(function)
+        except (tokenize.TokenError, SyntaxError):  # a lambda behind a text of several lines
+            return linecache.getline(function.__code__.co_filename, function.__code__.co_firstlineno)
+    return ""
 
 
 def file_of(module: object) -> str | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import inspect
 import json
 import os
 import sqlite3
@@ -23,6 +22,7 @@ from typing import Any
 from ..catalogue import registry
 from ..model.errors import WorkbenchError
 from ..model.machine import H200
+from ..model.origin import text_of
 from ..model.problem import Problem
 from ..model.results import Failure, Measurement, ResultsError, Run
 from ..model.stage import Stage
@@ -167,12 +167,8 @@ class Snapshot:
 
 def declaration(stage: Stage[Any]) -> str:
     """The text of the function that makes the stage's launches, its decorator included; empty where there is none."""
-    if text := getattr(stage.plan_for, "text", ""):  # of a module that is not imported here
-        return str(text)
-    try:
-        return inspect.getsource(stage.plan_for)
-    except (OSError, TypeError):  # declared in a string, or no function
-        return ""
+    text = getattr(stage.plan_for, "text", "")  # of a module that is not imported here
+    return str(text) or text_of(stage.plan_for)
 
 
 MOST_PROBLEMS, MOST_DATA = 8, 1 << 20

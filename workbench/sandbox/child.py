@@ -19,7 +19,6 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import inspect
 import json
 import os
 import resource
@@ -37,7 +36,7 @@ from typing import Any
 
 from ..model.machine import Machine, planning_for
 from ..model.operation import Operation
-from ..model.origin import declares, where
+from ..model.origin import declares, text_of, where
 from ..model.stage import Stage
 from . import confine, plain
 
@@ -309,10 +308,6 @@ def _operations() -> list[Operation[Any]]:
 
 
 def _described(stage: Stage[Any]) -> dict[str, Any]:
-    try:
-        text = inspect.getsource(stage.plan_for)
-    except (OSError, TypeError):
-        text = ""
     return {
         "operation": stage.operation,
         "name": stage.name,
@@ -329,7 +324,7 @@ def _described(stage: Stage[Any]) -> dict[str, Any]:
         "edge_cases": [plain.all_words(p) for p in stage.edge_cases],
         "problem": [plain.all_words(p) for p in (stage.problem,) if p],
         "deterministic": bool(stage.deterministic),
-        "text": text,
+        "text": text_of(stage.plan_for),
     }
 
 
