@@ -137,11 +137,12 @@ class Program:
 
     ``entries`` has its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
     sources by file name, from which findings quote lines, ``registers_per_thread`` what the compiler reported of
-    kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them,
-    ``templates`` kernels of the source that are templates, with the instances that its host code launches, ``arch``
-    the architecture whose limits hold for launches. ``replicas``: lanes that store to one place of shared memory hold
-    the same value, up to rounding, as in what Triton generates. ``unoptimised`` gives the program of the same source
-    without optimisation, None where there is none, and ``notes`` say what a user should know of how it was compiled.
+    kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them, ``templates``
+    kernels of the source that are templates, with the instances that its host code launches, ``arch`` the architecture
+    whose limits hold for launches, ``target`` the one that the PTX is for. ``replicas``: lanes that store to one place
+    of shared memory hold the same value, up to rounding, as in what Triton generates. ``unoptimised`` gives the program
+    of the same source without optimisation, None where there is none, and ``notes`` say what a user should know of how
+    it was compiled.
     """
 
     entries: Entries
@@ -152,6 +153,7 @@ class Program:
     templates: dict[str, list[str]] = field(default_factory=dict, repr=False)
     examples: dict[str, str] = field(default_factory=dict, repr=False)  # of instances of templates, by kernel
     arch: str = DEFAULT
+    target: str = DEFAULT
     replicas: bool = False
     unoptimised: Callable[[], Program] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
@@ -193,7 +195,7 @@ class Program:
             return entry
 
         program = cls(Entries(kernels, decoded), variables, dict(sources or {}), functions=module.addresses())
-        program.arch = device
+        program.arch, program.target = device, module.target
         for name in kernels if len(kernels) == 1 else ():
             program.entries[name]
         return program

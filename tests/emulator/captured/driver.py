@@ -26,6 +26,10 @@ image = bytes(call(nvrtc.nvrtcGetCUBINSize, program))
 call(nvrtc.nvrtcGetCUBIN, program, image)
 kernel = call(driver.cuModuleGetFunction, call(driver.cuModuleLoadData, image), b"saxpy")
 assert call(driver.cuFuncGetAttribute, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PTX_VERSION, kernel) == 90
+older = b".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry nothing() { ret; }\0"  # what CUB chooses by
+nothing = call(driver.cuModuleGetFunction, call(driver.cuModuleLoadData, older), b"nothing")
+assert call(driver.cuFuncGetAttribute, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PTX_VERSION, nothing) == 75
+assert call(driver.cuFuncGetAttribute, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_BINARY_VERSION, nothing) == 90
 
 n = 1000
 x, y, answer = (numpy.arange(n, dtype=numpy.float32) for _ in range(3))

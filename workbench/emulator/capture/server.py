@@ -238,13 +238,13 @@ class Server:
         limits = self.options.limits
         registers = program.registers_per_thread.get(entry.name) or min(entry.register_count, 64)
         threads = entry.max_threads or limits.max_threads_per_block
-        version = int(limits.arch[3:].rstrip("af"))
+        versions = [int("".join(filter(str.isdigit, name[:6]))) for name in (program.target, limits.arch)]
         with_host = any(".sys." in f"{instruction.opcode}." for instruction in entry.instructions)
         parameters = [number for p in entry.parameters for number in (p.offset, p.size)]
         return _packed(
             len(self._kernels) - 1,
             entry.parameter_bytes,
-            *(registers, entry.static_shared_bytes, entry.local_bytes, threads, version, version),
+            *(registers, entry.static_shared_bytes, entry.local_bytes, threads, *versions),
             *(entry.cluster or (0, 0, 0)),
             int(with_host),
             len(entry.parameters),
