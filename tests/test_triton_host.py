@@ -108,6 +108,21 @@ def test_memory_that_is_used_again_holds_nothing_of_before(torch):
     assert run.ok
 
 
+def test_the_generator_of_the_device_counts_as_pytorchs(torch):
+    """What functions that draw by Philox read and advance: 16 bytes of a seed and an offset."""
+    with emulate():
+        torch.manual_seed(7)
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        state = generator.get_state()
+        seed, offset = map(int, state.view(torch.int64))
+        assert (seed, offset, generator.initial_seed(), state.dtype) == (7, 0, 7, torch.uint8)
+        state.view(torch.int64)[1] = offset + 12
+        generator.set_state(state)
+        assert generator.get_offset() == 12
+        torch.cuda.manual_seed(7)
+        assert generator.get_offset() == 0
+
+
 def test_functions_of_libraries_run_as_they_are_on_tensors_of_the_cpu(torch):
     class Doubled(torch.autograd.Function):
         @staticmethod

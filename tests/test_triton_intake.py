@@ -416,6 +416,39 @@ def test_tensors_of_pytorch_are_arguments():
         small.scale[(4,)](x.to("meta"), out, 1000, 2.0, BLOCK=256)
 
 
+class Part:
+    """A library's own view: a ``dtype`` and a ``data_ptr()``, as Triton asks for, into an array that it holds."""
+
+    def __init__(self, base, offset, shape=None):
+        self.base, self.dtype, self.offset = base, base.dtype, offset
+        if shape is not None:
+            self.shape, self.stride = shape, lambda: (1,)
+
+    def data_ptr(self):
+        return self.base.ctypes.data + 4 * self.offset
+
+
+def test_objects_that_point_into_an_array_are_arguments(x):
+    out = np.zeros(1000, np.float32)
+    with emulate() as run:
+        small.scale[(1,)](Part(x, 100), Part(out, 300), 200, 2.0, BLOCK=256)
+    assert np.array_equal(out[300:500], 2 * x[100:300]) and not out[:300].any() and not out[500:].any()
+    with emulate(bounds="view", raise_on_hazard=False) as run:
+        small.scale[(1,)](Part(x, 100, (100,)), Part(out, 300), 101, 2.0, BLOCK=128)
+    assert "reads 4 bytes at x[100]: x[100] is one past the end of x (100 elements" in str(run)
+    with emulate(), pytest.raises(ArgumentError, match="a Part points into no array that it holds"):
+        small.scale[(1,)](Part(x, 5000), out, 100, 2.0, BLOCK=128)
+
+
+def test_a_compiled_kernel_is_told_which_arguments_it_lacks(x):
+    with emulate():
+        compiled = small.scale[(1,)](x, np.zeros_like(x), 100, 2.0, BLOCK=128)
+        with pytest.raises(ArgumentError, match="scale takes 5 arguments, with those of constexpr; 3 are given"):
+            compiled[(1, 1, 1)](x, np.zeros_like(x), 100)
+        with pytest.raises(ArgumentError, match="factor is str, which Triton takes for fp32"):
+            compiled[(1, 1, 1)](x, np.zeros_like(x), 100, "2", 128)
+
+
 @pytest.mark.long
 def test_the_page_followed_word_by_word_prints_what_it_says(tmp_path, monkeypatch, capsys):
     page = (Path(__file__).parent.parent / "docs/triton.md").read_text()

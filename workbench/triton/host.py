@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 from collections.abc import Callable
@@ -70,7 +71,13 @@ def is_reinterpreted(value: Any) -> bool:
 
 def is_array(value: Any) -> bool:
     """Whether a kernel gets a pointer for it."""
-    return isinstance(value, np.ndarray | Output | HostArray) or is_tensor(value) or is_reinterpreted(value)
+    known = isinstance(value, np.ndarray | Output | HostArray) or is_tensor(value) or is_reinterpreted(value)
+    return known or _is_pointer(value)
+
+
+def _is_pointer(value: Any) -> bool:
+    """Whether Triton takes it for a pointer because it has a ``dtype`` and a ``data_ptr()``, which is not null."""
+    return hasattr(value, "dtype") and callable(getattr(value, "data_ptr", None)) and bool(value.data_ptr())
 
 
 def is_descriptor(value: Any) -> bool:
@@ -102,12 +109,14 @@ def as_numpy(value: Any) -> Array:
         base = as_numpy(value.base)
         dtype = _named_dtype(_OF_TRITON.get(str(value.dtype), str(value.dtype)))
         return base.view(dtype) if dtype.itemsize == base.itemsize else base
+    if not is_tensor(value):
+        return _pointed_to(value)
     if str(value.layout) != "torch.strided":
         raise ArgumentError(f"a tensor has the layout {value.layout}; a kernel takes dense ones")
     storage = value.untyped_storage()  # whose device is what it is, also where one of CUDA is emulated
     if storage.device.type != "cpu":
         raise ArgumentError(f"a tensor is on {storage.device}; kernels that are emulated take tensors on the CPU")
-    dtype = _named_dtype(str(value.dtype).removeprefix("torch."))
+    dtype = _named_dtype(str(value.dtype))
     strides = tuple(step * dtype.itemsize for step in value.stride())
     if not value.numel() or not storage.nbytes():
         return np.empty(tuple(value.shape), dtype)
@@ -115,7 +124,27 @@ def as_numpy(value: Any) -> Array:
     return np.ndarray(tuple(value.shape), dtype, memory, value.data_ptr() - storage.data_ptr(), strides)
 
 
+def _pointed_to(value: Any) -> Array:
+    """What a library's own view points to: the elements of its ``shape`` and ``stride()``, in an array that it holds.
+
+    Where it has no shape, or one that the array does not hold, these are all elements to the end of the array.
+    """
+    address, dtype = value.data_ptr(), _named_dtype(str(value.dtype))
+    names = (*getattr(value, "__dict__", ()), *getattr(type(value), "__slots__", ()))
+    for held in filter(is_array, (getattr(value, name, None) for name in names)):
+        low, high = bounds_of(owner_of(as_numpy(held)))
+        if not low <= address < high:
+            continue
+        memory = bytes_at(low, high - low)
+        with contextlib.suppress(AttributeError, TypeError, ValueError):
+            strides = tuple(int(step) * dtype.itemsize for step in value.stride())
+            return np.ndarray(tuple(value.shape), dtype, memory, address - low, strides)
+        return np.ndarray((high - address) // dtype.itemsize, dtype, memory, address - low)
+    raise ArgumentError(f"a {type(value).__name__} points into no array that it holds; pass the array itself")
+
+
 def _named_dtype(name: str) -> np.dtype[Any]:
+    name = name.removeprefix("torch.")
     try:
         return _OWN_TYPES.get(name) or np.dtype(name)
     except TypeError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import ml_dtypes
 import numpy as np
@@ -276,7 +276,7 @@ def _value(kind: str, value: Any, name: str, size: int) -> bytes:
         return _sized(address, size)
     if kind in _HALVES:
         return bytes(np.array(value).astype(_HALVES[kind]).tobytes())
-    if kind in ("fp32", "f32", "fp64"):
+    if kind in ("fp32", "f32", "fp64") and isinstance(value, SupportsFloat):
         return struct.pack("<d" if size == 8 else "<f", value)
     if isinstance(value, int):
         return _sized(value, size)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..emulator import LaunchError, Memory
+from ..emulator import ArgumentError, LaunchError, Memory
 from ..model.errors import WorkbenchError, WrongUsage
 from .arrays import Placement
 from .host import HostArray, mapped
@@ -68,7 +68,11 @@ def taken_over(emulation: Launcher) -> Iterator[None]:
         return compile_(src, triton.runtime.driver.active.get_current_target() if own else target, options, **more)
 
     def launch(kernel: Any, grid: Any, args: Sequence[Any]) -> None:
-        names = map(parameter_name, kernel.src.signature)
+        names = [parameter_name(key) for key in kernel.src.signature]
+        if any(kind != "constexpr" for kind in list(kernel.src.signature.values())[len(args) :]):
+            raise ArgumentError(
+                f"{kernel.name} takes {len(names)} arguments, with those of constexpr; {len(args)} are given"
+            )
         emulation.launch(kernel, _sequence(grid), dict(zip(names, args, strict=False)))
 
     def of_compiled(self: Any, grid: Any) -> Callable[..., None]:

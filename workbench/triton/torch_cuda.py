@@ -134,7 +134,12 @@ def _of_tensors(torch: Any) -> list[tuple[Any, str, Any]]:
 
 def _of_cuda(torch: Any, target: Target) -> list[tuple[Any, str, Any]]:
     """What is changed of ``torch.cuda``, and of what else tells whether there is a device."""
-    limits, here = target.limits, torch.device("cuda", 0)
+    limits, here, generator = target.limits, torch.device("cuda", 0), _Generator(torch)
+
+    def seed_both(seed: int) -> None:
+        torch.default_generator.manual_seed(seed)
+        generator.manual_seed(seed)
+
     answers: dict[str, Any] = {
         "is_available": True,
         "is_initialized": True,
@@ -162,7 +167,8 @@ def _of_cuda(torch: Any, target: Target) -> list[tuple[Any, str, Any]]:
         (torch.cuda, "stream", contextlib.nullcontext),
         (torch.cuda, "Stream", _Stream),
         (torch.cuda, "Event", _Event),
-        *((torch.cuda, name, lambda seed: torch.default_generator.manual_seed(seed)) for name in _SEEDING),
+        *((torch.cuda, name, seed_both) for name in _SEEDING),
+        (torch.cuda, "default_generators", (generator,)),
         (torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state()),
         (torch.cuda, "set_rng_state", lambda state, *_: torch.set_rng_state(state)),
         (torch.version, "cuda", _VERSION),
@@ -201,6 +207,34 @@ def _properties(target: Target) -> SimpleNamespace:
         is_multi_gpu_board=False,
         gcnArchName="",
     )
+
+
+class _Generator:
+    """A device's state of Philox, which kernels get as a seed and an offset: 16 bytes, as PyTorch has it."""
+
+    def __init__(self, torch: Any) -> None:
+        self.device = torch.device("cuda", 0)
+        self.manual_seed(torch.initial_seed())
+
+    def manual_seed(self, seed: int) -> _Generator:
+        self._seed, self._offset = seed, 0
+        return self
+
+    def initial_seed(self) -> int:
+        return self._seed
+
+    def get_offset(self) -> int:
+        return self._offset
+
+    def set_offset(self, offset: int) -> None:
+        self._offset = offset
+
+    def get_state(self) -> Any:
+        torch = sys.modules["torch"]
+        return torch.tensor([self._seed, self._offset], dtype=torch.int64).view(torch.uint8)
+
+    def set_state(self, state: Any) -> None:
+        self._seed, self._offset = map(int, state.view(sys.modules["torch"].int64))
 
 
 class _Event:
