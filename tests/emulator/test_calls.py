@@ -157,6 +157,12 @@ def test_what_a_call_does_not_reach_is_refused() -> None:
     )
     with pytest.raises(UnsupportedInstruction, match="cannot call elsewhere"):
         load(text)
+    launching = module(
+        "{ .param .b64 r; .reg .b64 d; mov.u64 d, k; call (r), __cudaCDP2GetParameterBufferV2; } ret;",
+        before=".extern .func (.param .b64 r) __cudaCDP2GetParameterBufferV2;",
+    )
+    with pytest.raises(UnsupportedInstruction, match="the kernel launches another one: launch both from the host"):
+        load(launching)
     with pytest.raises(LaunchError, match="local memory"):  # 4 KiB of stack a thread fit, 300 KiB of variables do not
         body = POINTERS.replace("Pair p = {i", "volatile char z[300000]; z[i] = 0; Pair p = {i")
         launch(body, "k", 10_000, 1024, [np.zeros(1024), np.zeros(1024, np.float32), None])

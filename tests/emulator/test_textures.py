@@ -157,6 +157,15 @@ def test_a_place_outside_a_surface_is_named_unless_its_mode_allows_it() -> None:
     assert (b[:, 2:] == a[:, :-2, ::-1]).all() and not b[:, :2].any()
 
 
+def test_a_column_of_a_surface_in_elements_is_told_from_one_in_bytes() -> None:
+    a, b = image(4, 32), np.zeros((4, 32), np.float32)
+    source = SURFACE.replace("float2", "float").replace("make_float(v.y, v.x)", "v").replace("(x + SHIFT) * 8", "x")
+    arguments = [SurfaceOf(a), SurfaceOf(Output(b)), 32]
+    report = launch(source.replace("MODE", "cudaBoundaryModeTrap"), "copy", 4, 4, arguments)
+    assert report.failures[0].kind is FindingKind.MISALIGNED
+    assert report.failures[0].advice == "a surface's x counts bytes: multiply the column by the size of an element"
+
+
 def test_what_a_texture_reads_must_have_been_written_and_no_store_may_race_with_it() -> None:
     y = np.zeros(4, np.float32)
     source = SOURCE.replace("CALL", "tex2D<float>(image, 1, 1)")

@@ -357,6 +357,8 @@ class _Decoder:
             return Constant("bits", layout.functions[name] + symbol.offset, size)
         if name in layout.module:
             return Constant("global", symbol.offset, size, name)
+        if any("GetParameterBuffer" in one.text for one in self.function.instructions):
+            raise UnsupportedInstruction(instruction, "the kernel launches another one: launch both from the host")
         raise UnsupportedInstruction(instruction, f"it does not know the symbol {name}")
 
     def flatten(self, operands: Sequence[ptx.Operand]) -> list[ptx.Operand]:

@@ -60,6 +60,12 @@ class MemoryHazards(Evidence):
         message = f"{self.access} {bytes_} at {element}" + (f": {more}" if more else "")
         return message, advice
 
+    def explain_misaligned(self) -> tuple[str, str] | None:
+        told = self.sentences()
+        if told is not None and self.instruction is not None and self.instruction.text.startswith(("sust", "suld")):
+            return told[0], "a surface's x counts bytes: multiply the column by the size of an element"
+        return told
+
     def explain_uninitialised(self) -> tuple[str, str]:
         seen = self.seen
         use = _USES[seen.info] if 0 <= seen.info < len(_USES) else ""
