@@ -212,7 +212,11 @@ def counts(before: Done, access: Access, lane: int, readers: int) -> bool:
         return before.access.kind != "copy" or before.lane != lane
     if before.access.kind == "store" and access.kind in ("store", "put"):
         return True
-    return access.space == "shared" and readers == 1
+    return readers == 1
+
+
+def in_global(kind: str, lanes: int = WARP_MASK, stride: int = 1, turn: int = 0) -> Access:
+    return Access(0, kind, "global", lanes, 0, 1, stride, turn)
 
 
 def shared(kind: str, warp: int, lanes: int, base: int = 0, stride: int = 0) -> Access:
@@ -243,6 +247,8 @@ def bulk(kind: str, warp: int, base: int, words: int) -> Access:
 @example(  # lanes that have met go on together
     Drawn(1, 2, (Flag(0, "shared", 1, 1, 0, 1, True, True), shared("store", 0, WARP_MASK)))
 )
+@example(Drawn(1, 1, (in_global("atomic"), in_global("store"))))  # each lane its own element
+@example(Drawn(1, 1, (in_global("load", LOWER, 0), WarpSync(0, LOWER), in_global("store", 1, 0))))
 @example(  # of the lanes of a warp these have read, and these have met
     Drawn(1, 1, (shared("load", 0, 0x21), WarpSync(0, 0x21), shared("store", 0, 1)))
 )
@@ -316,6 +322,8 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
 @example(  # lanes are kept of an update after a barrier, where what has been read before stays, too
     Drawn(2, 1, (each("load"), Barrier(1, (), (0,)), each("atomic"), each("load"), each("load", 1)))
 )
+@example(Drawn(1, 1, (in_global("load", LOWER, 0), in_global("atomic", 1))))  # of the lanes that have read, one updates
+@example(Drawn(1, 1, (in_global("atomic"), in_global("load", turn=1))))
 @example(Drawn(1, 1, (each("atomic"), WarpSync(0, WARP_MASK), each("load"), each("store", 1))))  # and of a read
 @given(programs())
 def test_a_race_is_found_at_its_line(program: Drawn) -> None:

@@ -68,6 +68,12 @@ extern "C" __global__ void k(float* a) {
     seen = a[t + (t % 32 < 31)];
 #elif defined(SWAPPED)
     seen = a[t ^ 1];
+#elif defined(PAIRS)
+    seen = a[t / 2 * 2];
+#elif defined(SOME)
+    if (t % 32 < 9) seen = a[t / 32 * 32 + 1];
+#elif defined(UPDATED)
+    if (t % 32 < 3) atomicAdd(a + t / 32, 1.0f);
 #elif defined(ROWS)
     for (int i = 0; i < 4; ++i) seen += row[i];
 #elif defined(HEAD)
@@ -75,8 +81,11 @@ extern "C" __global__ void k(float* a) {
     a[512 + t] = seen;
 #endif
     MEET
-#ifdef HEAD
+#if defined(HEAD) || defined(UPDATED)
     if (t % 32 == 7) a[t / 32] = 1;         // overwrites
+#elif defined(SOME)
+    if (t % 32 == 1) atomicAdd(a + t / 32 * 32 + 1, 1.0f);  // overwrites
+    a[512 + t] = seen;
 #elif defined(ROWS)
     a[t / 32 * 128 + t % 32] = seen;        // overwrites
 #else
@@ -86,7 +95,7 @@ extern "C" __global__ void k(float* a) {
 """
 
 
-@pytest.mark.parametrize("pattern", ["NEIGHBOUR", "SWAPPED", "ROWS", "HEAD"])
+@pytest.mark.parametrize("pattern", ["NEIGHBOUR", "SWAPPED", "PAIRS", "SOME", "UPDATED", "ROWS", "HEAD"])
 def test_so_it_is_in_global_memory(pattern: str) -> None:
     for right in (True, False):
         text = ("#define RIGHT\n" if right else "") + f"#define {pattern}\n" + IN_GLOBAL

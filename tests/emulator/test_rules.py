@@ -144,16 +144,21 @@ STORED, UPDATED = "*value = 1", "atomicExch((int*)value, 1)"
         (STORED, "(*value = 2)", True),
         (STORED, "atomicAdd((int*)value, 0)", True),
         (UPDATED, "*value", True),
-        (STORED, "*value", False),  # how a flag is polled
+        (STORED, "*value", True),
+        (STORED, "*value ? 1 : 2", True),
+        (STORED, "1; while (*value != 1) {}", False),  # how a flag is polled
+        (STORED, "1; if (*value == 1) y[1] = 1", False),
+        ("while (*value) {} *value = 1", "1; while (*value != 1) {} *value = 2", False),
+        ("*value += 1", "1; *value += 1", True),
         (UPDATED, "atomicAdd((int*)value, 0)", False),
     ],
 )
-def test_volatile_beside_an_atomic_or_another_store_in_no_order_is_strict(write: str, then: str, named: bool) -> None:
+def test_volatile_in_no_order_is_strict_but_where_a_flag_is_polled(write: str, then: str, named: bool) -> None:
     seen = set()
     for fence in ("", "__threadfence()"):
         text = HANDED.replace("WRITE", write).replace("READ", then).replace("FENCE", fence)
-        for seed in range(4):
-            value, turn, y = (np.zeros(1, np.int32) for _ in range(3))
+        for seed in range(12):
+            value, turn, y = (np.zeros(2, np.int32) for _ in range(3))
             report = launch(text, "k", 2, 32, [value, turn, y], seed=seed)
             assert report.ok
             if y[0]:

@@ -11,6 +11,9 @@ threads. A branch that chooses among results of arithmetic is a select.
 matters. An address is followed backwards through 64-bit arithmetic to where a 32-bit number is widened, and from there
 through 32-bit sums, products and shifts. Masks, remainders, minima and selections end the way: what wraps before them
 may be meant to, as in a hash.
+
+`samples`: `volatile` loads by which nothing can wait. A load that polls decides a branch, at least whether to load
+again; so does one that looks whether work is there. What decides none is taken for the value that it is.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from collections.abc import Iterable, Iterator
 
 from . import ptx
 
-__all__ = ["index_flags", "registers_in", "thread_bits"]
+__all__ = ["index_flags", "registers_in", "samples", "thread_bits"]
 
 _BITS = 0x3FF  # of %tid.x
 _LANE_BITS = 31
@@ -247,6 +250,35 @@ class _Guards:
         """The one instruction that writes a register, whatever a predicate says; None where there is none."""
         made = self._definitions.get(register.index, []) if isinstance(register, ptx.Register) else []
         return made[0] if len(made) == 1 and made[0].guard is None else None
+
+
+def samples(instructions: list[ptx.Instruction]) -> frozenset[int]:
+    """`volatile` loads whose value decides no branch and no predicate, by index.
+
+    A value is followed backwards from guards, through registers and through what is kept in shared and local memory.
+    What a function is given counts as deciding.
+    """
+    loads = [i for i in instructions if i.parts[0] == "ld" and "volatile" in i.parts]
+    if not loads:
+        return frozenset()
+    deciding = {i.guard.index for i in instructions if i.guard is not None}
+    memory_decides, before = False, (-1, False)
+    while before != (len(deciding), memory_decides):
+        before = len(deciding), memory_decides
+        for instruction in reversed(instructions):
+            base, is_global = instruction.parts[0], "global" in instruction.parts
+            registers = {register.index for register in registers_in(instruction.operands)}
+            if base in ("st", "red"):
+                decides = "param" in instruction.parts or (memory_decides and not is_global)
+            else:
+                results = registers_in(instruction.operands[:1])
+                decides = base in ("call", "brx") or any(result.index in deciding for result in results)
+                memory_decides |= decides and base in ("ld", "atom") and not is_global
+            if decides:
+                deciding |= registers
+    return frozenset(
+        load.index for load in loads if all(r.index not in deciding for r in registers_in(load.operands[:1]))
+    )
 
 
 _ADDRESS, _SIGNED, _UNSIGNED = 1, 1 << 19, 1 << 20  # the latter as in engine.hpp

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from . import ptx
 from .architectures import DEFAULT, missing
-from .dataflow import index_flags, registers_in, thread_bits
+from .dataflow import index_flags, registers_in, samples, thread_bits
 from .memory import HEAP
 from .operations import (
     Letter,
@@ -104,7 +104,7 @@ UNIFORM_SPECIALS = frozenset(
 
 _CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
 _BY_LIBRARY, _READ_ONLY_CACHE = 1 << 6, 1 << 7  # as in engine.hpp
-_UNUSED_SHIFT, _ORDER_MASK, _OBSERVES = 8, 7, 1 << 18  # as in engine.hpp
+_UNUSED_SHIFT, _ORDER_MASK, _OBSERVES, _SAMPLES = 8, 7, 1 << 18, 1 << 23  # as in engine.hpp
 _MIXED = {("f32", "f16"), ("f32", "bf16")}
 _LIBCUDACXX = "/cuda/__barrier/"
 
@@ -133,6 +133,7 @@ class _Decoder:
     wide: dict[int, tuple[ptx.Register, ptx.Register]] = field(default_factory=dict)
     unused: dict[int, int] = field(default_factory=dict)  # of loads
     observing: frozenset[int] = frozenset()  # atomics and strong loads, by index
+    samples: frozenset[int] = frozenset()  # of these
     indices: dict[int, int] = field(default_factory=dict)  # flags of arithmetic that makes addresses
     top: ptx.Register | None = None  # of what alloca has given out, where the entry has it
     pairs: bool = False  # whether blocks work in pairs
@@ -140,6 +141,7 @@ class _Decoder:
     def decode(self) -> DecodedEntry:
         self.unused = thread_bits(self.function.instructions)
         self.observing = observing(self.function.instructions)
+        self.samples = self.observing & samples(self.function.instructions)
         self.indices = index_flags(self.function.instructions)
         self.pairs = any("cta_group::2" in i.parts for i in self.function.instructions)
         self.table.registers = list(self.function.registers)
@@ -167,7 +169,7 @@ class _Decoder:
             flags |= self.unused.get(instruction.index, 0) << _UNUSED_SHIFT
         flags |= self.indices.get(instruction.index, 0)
         if instruction.index in self.observing and (base == "atom" or flags & _ORDER_MASK):
-            flags |= _OBSERVES
+            flags |= _OBSERVES | (_SAMPLES if instruction.index in self.samples else 0)
         if base == "mov" and instruction.parts[-1] == "b128" and len(operands) == 4:
             for number in (0, 1):
                 self.row(instruction, "mov.b64", [operands[number], operands[number + 2]])

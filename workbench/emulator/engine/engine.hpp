@@ -102,6 +102,7 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   kUnsignedIndex = 1 << 20,
   kVolatile = 1 << 21,   // of a load or store, which is relaxed by that and by nothing else
   kBlockPair = 1 << 22,  // cta_group::2, of a bulk copy
+  kSamples = 1 << 23,    // of a volatile load whose value is used, and decides no branch
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]

@@ -18,10 +18,14 @@ constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are
 
 // In the flags of a record, above how a copy swizzles: no atomic, and strong for being volatile only.
 constexpr uint16_t kOnlyVolatile = 1 << 12;
+// And a volatile load that polls nothing, as no branch depends on it.
+constexpr uint16_t kSample = 1 << 13;
 
 // Of lanes that read one element after the other, the entry says just that. What its record has in place of
 // lanes, the bytes of an element and where lane 0 reads, modulo 32 elements, tells which lane it was.
 constexpr uint32_t kInTurn = 35, kNoTurn = ~0u;
+// Of an element that several lanes access at once the entry says that they are more than one.
+constexpr uint32_t kSeveral = 36;
 uint32_t turn_of(uint64_t address, uint32_t lane, uint32_t bytes) {
   return static_cast<uint32_t>((address - lane * bytes) % (bytes * kLanes)) << 8 | bytes;
 }
@@ -365,7 +369,7 @@ class Touch {
     }
   }
 
-  // Which lanes the reads of global memory that follow are by.
+  // Which lanes the reads and the updates of global memory that follow are by.
   void reads_by(uint32_t lanes) { readers_ = lanes; }
   // Lanes that access one element after the other; `lane` is the first one.
   void access_in_turn(uint64_t offset, uint64_t bytes, uint32_t lane, uint32_t element_bytes) {
@@ -519,7 +523,8 @@ class Touch {
     if (!own_.partly.empty()) return true;
     const uint32_t last = last_write_ ? last_write_[cell] : 0;
     if (last && is_own(last) && table_.records[last >> 6].clock > own_.joined) return true;
-    const uint32_t since = since_[cell];
+    const uint32_t since = since_[cell], top = top_of(since);
+    if (top >> 6 == record_ && !in_turn(top)) return true;
     if (!(flags_ & kWrite) || !of_own_lanes(since, own_.joined)) return false;
     return (since & 63) != kInTurn || (since & kSet) ||
            table_.records[since >> 6].lanes != turn_of(base_ + start_, first_lane_, element_bytes_);
@@ -544,8 +549,7 @@ class Touch {
     if (last) check(last, cell, lane);
     uint32_t mine = record_ << 6 | (kShared ? lane : readers_);
     if (since == mine || (since == to_ && to_)) return since;
-    if (!kShared && (since & kSet ? table_.nodes[since & ~kSet].entry : since) >> 6 == record_)
-      mine = record_ << 6 | kUnknownLane;  // several lanes
+    if (!kShared && top_of(since) >> 6 == record_) mine = with_lanes(top_of(since), mine, cell);
     if (since == 0) return mine;
     if (since & kSet ? table_.nodes[since & ~kSet].strong_writes : writes(since))
       check_set(since, cell, lane);
@@ -566,7 +570,9 @@ class Touch {
     if (const uint32_t last = last_write_ ? last_write_[cell] : 0) check(last, cell, lane);
     uint32_t& since = since_[cell];
     if (!table_.observed.empty() && !updated(since)) table_.observed.erase(place(cell));
-    const uint32_t mine = record_ << 6 | (kShared ? lane : kUnknownLane);
+    uint32_t mine = record_ << 6 | (kShared || lane != kUnknownLane ? lane : readers_);
+    if (since == mine) return;
+    if (!kShared && top_of(since) >> 6 == record_) mine = with_lanes(top_of(since), mine, cell);
     if (since == mine) return;
     if (since == 0) {
       since = mine;
@@ -601,7 +607,17 @@ class Touch {
     return record.agent == own_.agent && record.cluster == own_.cluster;
   }
   static bool in_turn(uint32_t entry) { return !kShared && (entry & 63) == kInTurn; }
-  static bool has_lanes(uint32_t entry) { return (entry & 63) <= kManyLanes || in_turn(entry); }
+  static bool several(uint32_t by) { return !kShared && by == kSeveral; }
+  static bool has_lanes(uint32_t entry) {
+    return (entry & 63) <= kManyLanes || in_turn(entry) || several(entry & 63);
+  }
+  uint32_t top_of(uint32_t since) const { return since & kSet ? table_.nodes[since & ~kSet].entry : since; }
+  // Two accesses of one element by an instruction: the entry that says by how many lanes.
+  uint32_t with_lanes(uint32_t entry, uint32_t mine, uint64_t cell) const {
+    for (const uint32_t one : {entry, mine})
+      if (!has_lanes(one) || (one & 63) == kManyLanes) return one;
+    return by_at(entry, cell) == by_at(mine, cell) ? entry : record_ << 6 | kSeveral;
+  }
   // The lane of an entry, of those in turn the one whose cell this is.
   uint32_t by_at(uint32_t entry, uint64_t cell) const {
     if (!in_turn(entry)) return entry & 63;
@@ -631,8 +647,8 @@ class Touch {
       if (other.clock <= own_.joined) return is_fine(index);
       const uint32_t by = by_at(entry, cell);
       lane = lane_at(cell, lane);
-      if ((by == lane && lane != kManyLanes) || by > kManyLanes || index == record_ ||
-          (!kShared && lane > kManyLanes))
+      if ((by == lane && lane < kLanes) || (by > kManyLanes && !several(by)) || index == record_ ||
+          (!kShared && lane > kManyLanes && !several(lane)))
         return;
       if (morally_strong(other)) return;
       if (writes(entry) && !(other.flags & kStrong) && by == kManyLanes) return;
@@ -725,14 +741,17 @@ class Touch {
   }
 
   // Whether one of two strong accesses is volatile only. A volatile load of what a volatile store sets is how
-  // a flag is polled, and who has polled it may set it.
+  // a flag is polled, if a branch depends on it, and who has polled it may set it.
   bool beside_volatile(const Record& other, uint64_t cell) const {
     if (!((other.flags | flags_) & kOnlyVolatile)) return false;
     if (!(other.flags & flags_ & kOnlyVolatile)) return true;
+    if ((other.flags | flags_) & kSample) return true;
     return (other.flags & flags_ & kWrite) && !has_polled(since_[cell]);
   }
   bool has_polled(uint32_t set) const {
-    const auto polls = [&](uint32_t entry) { return entry && is_own(entry) && !writes(entry); };
+    const auto polls = [&](uint32_t entry) {
+      return entry && is_own(entry) && !(table_.records[entry >> 6].flags & (kWrite | kSample));
+    };
     for (; set & kSet; set = table_.nodes[set & ~kSet].parent)
       if (polls(table_.nodes[set & ~kSet].entry)) return true;
     return polls(set);
@@ -758,7 +777,17 @@ class Touch {
   }
 
   // Whether a lane knows of another's access in its warp, or of those of several.
+  // Of two or more of which no more is known: whether any lane knows of any.
   bool all_seen(const Record& other, uint32_t by, uint32_t lane) const {
+    if (several(by) || several(lane)) {
+      bool some = other.clock <= own_.joined;
+      for (size_t k = 0; k < own_.seen.size() && !some; ++k) {
+        const auto a = static_cast<uint32_t>(k / kLanes), b = static_cast<uint32_t>(k % kLanes);
+        some = a != b && (lane >= kLanes || lane == a) && (by >= kLanes || by == b) &&
+               other.clock <= own_.seen[k];
+      }
+      return some;
+    }
     if (by != kManyLanes) return other.clock <= seen(own_, lane, by);
     bool all = true;
     for_lanes(kShared ? other.lanes : ~0u,
@@ -790,10 +819,13 @@ class Touch {
   bool replaces(uint32_t entry, uint32_t mine) const {
     const Record& old = table_.records[entry >> 6];
     if (((old.flags & kWrite) && !(flags_ & kWrite)) || conflicting(old.flags) > conflicting(flags_) ||
-        (old.flags & ~flags_ & (kNonCoherent | kReset)))
+        (old.flags & ~flags_ & (kNonCoherent | kReset)) ||
+        (((old.flags ^ flags_) & kSample) && (flags_ & kStrong)))
       return false;
     if (old.cluster == own_.cluster && old.agent == own_.agent) {
       if (!has_lanes(entry) || old.clock <= own_.joined) return true;
+      if (!kShared && entry >> 6 == mine >> 6) return true;
+      if (several(mine & 63)) return several(entry & 63);
       if (in_turn(entry) || in_turn(mine))
         return (entry & 63) == (mine & 63) && old.lanes == table_.records[mine >> 6].lanes;
       return (mine & 63) != kUnknownLane && !(lanes_of(entry) & ~lanes_of(mine));
@@ -869,7 +901,7 @@ class Touch {
   }
   uint32_t extended(uint32_t since, uint32_t mine) {
     const uint32_t length = since & kSet ? table_.nodes[since & ~kSet].length : 1;
-    if ((since & kSet ? table_.nodes[since & ~kSet].entry : since) == mine) return since;
+    if (top_of(since) == mine) return since;
     if (length >= kLongest || table_.nodes.size() >= kSet - 1) return since;
     if (length > kWalked) return push(since, mine);
     uint32_t kept[kWalked + 1], count = 0;
@@ -1059,7 +1091,8 @@ uint16_t flags_of(const Instruction& instruction, bool guess, Access access) {
   const int ordered = instruction.flags & kOrderMask ? kStrong | narrow | only_volatile : 0;
   if (access == Access::write) return static_cast<uint16_t>(ordered | kWrite | (ordered ? kReset : 0));
   const int cached = instruction.flags & kReadOnlyCache ? kNonCoherent : 0;
-  return static_cast<uint16_t>(ordered | cached | (guess ? kGuess : 0));
+  const int sample = instruction.flags & kSamples ? kSample : 0;
+  return static_cast<uint16_t>(ordered | cached | sample | (guess ? kGuess : 0));
 }
 
 Shadow shadow_of(BlockRaces& races) { return {races.last_write.view(), races.since.view()}; }
@@ -1433,7 +1466,7 @@ void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offse
                      allocation.address, record);
   // Elements that are smaller than granules, and what a copy reads, are not told apart by lane.
   const bool by_lane =
-      access == Access::read && !flags && !warp.races->as_issued && bytes >> races.global_shift;
+      flags != kWrite && !(flags & kNonCoherent) && !warp.races->as_issued && bytes >> races.global_shift;
   const auto read_by = [&](int lane, uint64_t count) {
     if (by_lane)
       touch.reads_by(reader(races.table.records[record], allocation.address + offset[lane],
@@ -1446,25 +1479,28 @@ void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offse
     });
   else if (pattern == Pattern::scattered && access == Access::read)
     for (uint32_t left = warp.active; left;) {  // neighbours that read neighbouring elements, as one
+      const auto again = [&](int lane) {        // whether the next one reads the same
+        const uint32_t rest = left & (left - 1);
+        return rest && offset[__builtin_ctz(rest)] == offset[lane];
+      };
       const int first = __builtin_ctz(left);
+      const bool several = again(first);  // lanes read each element of these
       uint64_t end = offset[first] + bytes;
-      left &= left - 1;
-      bool in_turn = true;
-      while (left) {
+      int last = first;
+      while (left &= left - 1) {
         const int next = __builtin_ctz(left);
-        if (offset[next] == end)
+        if (offset[next] == end && (several ? again(next) : next == last + 1))
           end += bytes;
-        else if (offset[next] + bytes != end || (in_turn && end - offset[first] > bytes))
+        else if (offset[next] + bytes != end || !several)
           break;
-        in_turn &= end == offset[first] + static_cast<uint64_t>(next - first + 1) * bytes;
-        left &= left - 1;
+        last = next;
       }
-      if (in_turn) {
+      if (several) {
+        touch.reads_by(by_lane ? kSeveral : kUnknownLane);
+        touch.access(offset[first], end - offset[first], by_lane ? kSeveral : kUnknownLane);
+      } else {
         read_by(first, (end - offset[first]) / bytes);
         touch.access_in_turn(offset[first], end - offset[first], static_cast<uint32_t>(first), bytes);
-      } else {
-        touch.reads_by(kUnknownLane);
-        touch.access(offset[first], end - offset[first], kUnknownLane);
       }
     }
   else if (pattern == Pattern::scattered)
