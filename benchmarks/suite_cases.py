@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
-import itertools
 import json
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,8 @@ class Case:
     """One kernel: the words of `workbench emulate` after the file, for each launch that is tried, and what is expected.
 
     Findings of other ``kinds`` come from our choice of inputs, and count neither way. ``lines`` are those that are
-    wrong, where the suite marks them. ``left_out`` says why a case cannot be run.
+    wrong, where the suite marks them. ``left_out`` says why a case cannot be run. With ``build``, a command that makes
+    a program in the folder of the file, each of the launches is a command of `workbench`.
     """
 
     name: str
@@ -42,6 +41,7 @@ class Case:
     kinds: frozenset[str] = ORDER
     lines: frozenset[int] = frozenset()
     left_out: str = ""
+    build: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Suite:
     repository: str
     about: str
     cases: Callable[[Path, Path], Iterator[Case]]
-    options: Sequence[str] = field(default=("--max-seconds", "60"))
+    options: Sequence[str] = ("--max-seconds", "300")
 
 
 PRELUDE = """
@@ -75,19 +75,35 @@ PRELUDE = """
 #define __enabled() 1
 #define __other_int(value) (value)
 #define __builtin_memset memset
+#define __builtin_memcpy memcpy
+#ifdef SHUFFLES
+#define __shfl_up(...) __shfl_up_sync(~0u, __VA_ARGS__)
+#define __all(condition) __all_sync(~0u, condition)
+#endif
+#ifdef CLOCK
+#define clock_t own_clock_t
+#endif
 #ifdef GROUPS
 #include <cooperative_groups.h>
 #define synchronize(group) (group).sync()
 #endif
 """
-"""Annotations of GPUVerify, which say nothing to a compiler."""
+"""Annotations of GPUVerify, which say nothing to a compiler, and names that CUDA had once."""
+
+
+NEEDED = {
+    "GROUPS": r"\b(?:grid_group|thread_block)\b",
+    "SHUFFLES": r"\b(?:__shfl_up|__all)\(",
+    "CLOCK": r"typedef .*\bclock_t;",
+}
+"""Macros of the prelude, and the sources that need them."""
 
 
 def document_of(words: Sequence[str]) -> dict[str, Any]:
     """What a command of `workbench` says with `--json`, executed in this process."""
     shown, ignored = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(ignored), contextlib.suppress(SystemExit):
-        workbench(args=[*words, "--json"], prog_name="workbench")
+        workbench(args=[words[0], "--json", *words[1:]], prog_name="workbench")
     document: dict[str, Any] = json.loads(shown.getvalue())
     return document
 
@@ -110,25 +126,39 @@ def scalar(text: str, name: str, threads: int, least: bool) -> int:
     return value
 
 
-def members(kind: str, text: str, threads: int, least: bool) -> str:
-    """A struct by value, of the pointers and numbers that its definition in a source lists; empty: it has others."""
-    found = re.search(rf"struct\s+{kind}\s*\{{([^{{}}]*)\}}|struct\s*\w*\s*\{{([^{{}}]*)\}}\s*{kind}\s*;", text)
-    listed = [part.strip() for part in (found[1] or found[2]).split(";") if part.strip()] if found else []
-    if not listed or any("[" in part or "," in part for part in listed):
-        return ""
-    return "{" + "; ".join(argument(part, k, text, threads, least) for k, part in enumerate(listed)) + "}"
+def members(kind: str, text: str) -> list[str]:
+    """The declarations of a struct or a vector, those of its bases first; none where its definition is not found."""
+    if vector := re.fullmatch(r"(u?)(char|short|int|long|float|double)([1-4])", kind):
+        return [f"{'unsigned ' if vector[1] else ''}{vector[2]} {name}" for name in "xyzw"[: int(vector[3])]]
+    text = re.sub(r"struct\s*\{([^{}]*)\}\s*\w+\s*;(?=[^{}]*\})", r"\1", text)  # the members of a member are its own
+    text = re.sub(r"\w+\([^()]*\)\s*\{[^{}]*\}", "", text)
+    found = re.search(rf"(?:struct|class)\s+{kind}\s*(?::\s*(\w+)\s*)?\{{([^{{}}]*)\}}", text)
+    found = found or re.search(rf"struct\s*(?:\w+\s*)?()\{{([^{{}}]*)\}}\s*{kind}\s*;", text)
+    if not found:
+        return []
+    listed = members(found[1], text) if found[1] else []
+    for part in found[2].split(";"):
+        first, *more = part.replace("public:", "").strip().split(",")
+        for one in (first, *(f"{first.rpartition(' ')[0]} {name}" for name in more)):
+            times = re.search(r"\[(\d+)\]", one)
+            listed += [re.sub(r"\[\d+\]", "", one).strip()] * (int(times[1]) if times else 1)
+    return [one for one in listed if one and "__device__" not in one]
 
 
 def argument(parameter: str, number: int, text: str, threads: int, least: bool) -> str:
     """An `--arg` for a parameter. Raises ValueError where no array and no number can be given for it."""
+    parameter = parameter.partition("=")[0].strip()  # without the default
     given = example_argument(parameter.replace("long long int", "long long"), number)
     name = (re.findall(r"\w+", parameter) or ["a"])[-1]
     if ":TYPE" in given and "*" in parameter and "**" not in parameter:
         return f"{name}:u8[{8 * ELEMENTS}]=zeros"  # structs and vectors
     if ":TYPE" in given:
         kind = re.sub(r"\b(?:const|struct)\b", "", parameter).split()[0]
-        if found := members(kind, text, threads, least):
-            return f"{name}:{found}"
+        if found := members(kind, text):
+            parts = (argument(part, k, text, threads, least) for k, part in enumerate(found))
+            return f"{name}:{{{'; '.join(parts)}}}"
+        if re.search(rf"\benum\s+{kind}\b", text):
+            return f"{name}:i32=0"
         raise ValueError(f"the parameter {parameter} is no array and no number")
     if "*" in parameter:
         fill = "random" if ":f" in given else "zeros"
@@ -158,10 +188,14 @@ def annotated(name: str, file: Path, faulty: bool, **more: object) -> Iterator[C
     if not kernels:
         yield Case(name, file, faulty, left_out="the file has no kernel")
     for entry, parameters in kernels[:1]:
+        if template := re.search(r"^template\s*<typename (\w+)>", text, re.MULTILINE):
+            kind = "float" if re.search(rf"\b{template[1]} \*", text) else "int"
+            entry += f"<{kind}>"
+            parameters = [re.sub(rf"\b{template[1]}\b", kind, parameter) for parameter in parameters]
         shape = ["--grid", ",".join(map(str, grid)), "--block", ",".join(map(str, block)), "--include", str(folder)]
         shape += ["--shared=16384"]
         shape += [f"--define={macro}" for macro in re.findall(r"^//--.* -D(\w+=\w+)", text, re.MULTILINE)]
-        shape += ["--define=GROUPS=1"] if re.search(r"\b(?:grid_group|thread_block)\b", text) else []
+        shape += [f"--define={macro}=1" for macro, sign in NEEDED.items() if re.search(sign, text)]
         try:
             launches = [
                 ["--entry", entry, *shape]
@@ -296,31 +330,76 @@ def faial(root: Path, made: Path) -> Iterator[Case]:
         yield from annotated(file.stem, made_of, file.stem not in right, folder=file.parent)
 
 
+def faial_tests(root: Path, made: Path) -> Iterator[Case]:
+    """Small kernels whose names say whether the threads of one block race; one is about blocks."""
+    np.save(made / "some.npy", np.random.default_rng(1).integers(0, 64, ELEMENTS).astype(np.int32))
+    for file in sorted((root / "examples/drf").glob("*-*.cu")):
+        if file.stem.startswith(("racy-", "drf-")):
+            made_of, faulty, text = made / file.name, file.stem.startswith("racy-"), file.read_text()
+            if re.search(r"__device__ \w+ \*\w+;", text):
+                yield Case(file.stem, file, faulty, left_out="a pointer that the host would set")
+                continue
+            grid, block = 4 if "grid-level" in file.stem else 1, 32 if "warp" in file.stem else 64
+            made_of.write_text(f"//--blockDim={block} --gridDim={grid}\n{text}")
+            for case in annotated(file.stem, made_of, faulty, folder=file.parent):
+                some = [
+                    [re.sub(r":i32\[\d+\]=zeros", f":i32=@{made}/some.npy", w) for w in one] for one in case.launches
+                ]
+                yield replace(case, launches=[*case.launches, *(one for one in some[:1] if one not in case.launches)])
+
+
+def tritonbench(root: Path, made: Path) -> Iterator[Case]:
+    """The files that the report of 24 memory bugs names, and every twelfth of the others, with their own tests."""
+    files = sorted((root / "data/TritonBench_G_v1").glob("*.py"))
+    for file in [
+        *(file for file in files if file.stem in REPORTED),
+        *[f for f in files if f.stem not in REPORTED][::12],
+    ]:
+        yield Case(file.stem, file, file.stem in REPORTED, [["--triton"]], frozenset({"out_of_bounds"}))
+
+
+REPORTED = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        apply_penalty attention_fwd_triton1 chunk_bwd_dqkg chunk_delta_fwd chunk_gla_fwd chunk_gla_simple decay_cumsum
+        fused_rotary_embedding matmul_triton2 nested_loops_processing parallel_retention_attention
+        chunk_gated_attention chunk_linear_attn chunk_retention_ops fused_recurrent_delta fused_recurrent_hgrn
+        fused_recurrent_retention layer_norm_triton parallel_attention rotary_emb_nopad token_attn_mistral
+        token_attn_reduceV quantize_kv_copy softmax_reducev
+        """,
+    )
+)
+"""Files of TritonBench with memory bugs, by thunlp/TritonBench/issues/12."""
+
+OF_PROGRAMS = ORDER | MEMORY | frozenset({"in_flight", "host_race", "host_access", "invalid_free"})
+
+
 def hecbench(root: Path, made: Path) -> Iterator[Case]:
-    """Programs as they are, launched as `workbench check` reads it in them. None is known to be wrong."""
-    for file in sorted((root / "src").glob("*-cuda/main.cu"))[::5]:
-        yield from itertools.islice(as_proposed(file, str(file.parent.name)), 1)
-
-
-def as_proposed(file: Path, name: str) -> Iterator[Case]:
-    """The launches of a file, as far as `workbench check` can read them."""
-    document = document_of(["check", str(file)])
-    if not document["ok"]:
-        yield Case(
-            name,
-            file,
-            False,
-            left_out=re.sub(r"^\S*/|: give .*", "", document["error"]["message"].splitlines()[0])[:120],
-        )
-        return
-    commands = {launch["command"]: launch["questions"] for launch in document["result"]["launches"]}
-    for number, (command, questions) in enumerate(commands.items(), 1):
-        if any(re.match("what is the (?:grid|block)|how many bytes", question) for question in questions):
-            yield Case(
-                f"{name}, launch {number}", file, False, left_out="the host computes grid, block or shared memory"
-            )
+    """Programs as they are, with smaller numbers as arguments. None is known to be wrong."""
+    for folder in sorted((root / "src").glob("*-cuda"))[::10]:
+        makefile = folder / "Makefile"
+        run = re.search(r"\./\$\(program\)(.*)", makefile.read_text()) if makefile.exists() else None
+        if not run:
+            yield Case(folder.name, makefile, False, left_out="its Makefile does not run a program of that name")
             continue
-        yield Case(f"{name}, launch {number}", file, False, [shlex.split(command)[3:]])
+        target = made / folder.name
+        build = ["make", "-B", f"program={target}", "ARCH=sm_90", "EXTRA_CFLAGS=-lineinfo"]
+        capture = ["capture", "--sample=1", "--", str(target), *smaller(run[1].split("#")[0].split())]
+        yield Case(folder.name, makefile, False, [capture], OF_PROGRAMS, build=build)
+
+
+def smaller(words: Sequence[str]) -> list[str]:
+    """Arguments of a program with whole numbers halved down to at most 1,000. The last of several mostly says how often
+    it repeats: at most 2."""
+    made = list(words)
+    numbers = [k for k, word in enumerate(words) if re.fullmatch(r"\d+", word)]
+    for k in numbers:
+        number = int(words[k])
+        while number > (2 if k == numbers[-1] and len(numbers) > 1 else 1000):
+            number //= 2
+        made[k] = str(number)
+    return made
 
 
 SUITES = {
@@ -332,15 +411,26 @@ SUITES = {
     "Indigo": Suite(
         "JohnJacobsonIII/HiRace-Artifact-SC24", "Irregular kernels with planted bugs, every fourth of HiRace's.", indigo
     ),
-    "ScoR": Suite("csl-iisc/ScoR", "Its microbenchmarks of scoped synchronisation.", scor),
+    "ScoR": Suite(
+        "csl-iisc/ScoR",
+        "Its microbenchmarks of scoped synchronisation. PTX asks for a fence behind the atomic that reads a flag; four "
+        "cases that are labelled right have none there and are strict, too.",
+        scor,
+    ),
     "compute-sanitizer": Suite("NVIDIA/compute-sanitizer-samples", "NVIDIA's samples of wrong kernels.", sanitizer),
     "HeCBench": Suite(
         "zjin-lcf/HeCBench",
-        "The first launch of every fifth program.",
+        "Every tenth program, built by its Makefile, with smaller numbers as arguments.",
         hecbench,
-        ("--max-seconds=10",),
     ),
     "Faial": Suite("cogumbreiro/faial-tutorial", "The kernels of its tutorial.", faial),
+    "Faial's tests": Suite("elliotsayes/faial", "Small kernels, as a copy of its repository has them.", faial_tests),
+    "TritonBench": Suite(
+        "thunlp/TritonBench",
+        "The files of its report of 24 memory bugs, and every twelfth of the others; accesses out of bounds count.",
+        tritonbench,
+        (),
+    ),
 }
 
 NOTES = {

@@ -4,7 +4,8 @@
     python benchmarks/suites.py write [OUTPUT.json]     # the page, of that file and nothing else
 
 FOLDER has clones of the public repositories that `suite_cases.SUITES` names. Nothing of them is kept but the names of
-cases. Each case is a process of its own, which ends itself after a time limit.
+cases. Each case is a process of its own, which ends itself after a time limit. Programs of HeCBench are built with nvcc
+and run by `workbench capture`. TritonBench needs PyTorch.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from tabulate import tabulate
 from workbench.devices.emulated import EmulatedDevice
 
 RECORD = Path(__file__).parents[1] / "reports/suites.json"
-SECONDS = 120
+SECONDS, WALL_SECONDS = 60, 900
 OUTCOMES = ("found", "strict", "missed", "alarm", "clean", "not run")
 """Of faulty cases: named by an error, only by a strict finding, not at all. Of correct ones: blamed or not."""
 
@@ -44,6 +46,16 @@ def refusal(message: str) -> str:
     ]
 
 
+def findings_of(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of a kernel, of a captured program, or of what a file of Triton launches."""
+    launched = result.get("launches")
+    reports = [one["report"] for one in launched if one["report"]] if isinstance(launched, list) else []
+    found: list[dict[str, Any]] = list(result.get("host", []))
+    for each in (result, *reports):
+        found += each.get("findings", [])
+    return found
+
+
 def outcome(case: Case, documents: list[dict[str, Any]]) -> dict[str, Any]:
     """What the launches of a case say of it: a row of the record."""
     row: dict[str, Any] = {"case": case.name, "faulty": case.faulty}
@@ -53,10 +65,10 @@ def outcome(case: Case, documents: list[dict[str, Any]]) -> dict[str, Any]:
     for document in documents:
         if document.get("error") and not document.get("result"):
             return row | {"as": "not run", "said": refusal(document["error"]["message"])}
-        for finding in document["result"]["findings"]:
+        for finding in findings_of(document["result"]):
             if finding["code"] == "budget":
                 return row | {"as": "not run", "said": "the launch takes too long"}
-            places = [p["line"] for p in (finding["location"], finding["other"]) if p]
+            places = [p["line"] for p in (finding.get("location"), finding.get("other")) if p]
             if finding["kind"] in case.kinds and finding["severity"] == "error":
                 row["at"] = row.get("at", False) or not case.lines.isdisjoint(places)
                 said = said or f"{finding['code']} at {places[0] if places else 0}"
@@ -66,16 +78,27 @@ def outcome(case: Case, documents: list[dict[str, Any]]) -> dict[str, Any]:
         row.pop("at", None)
     if case.faulty:
         return row | {"as": "found" if said else "strict" if strict else "missed", "said": said or strict}
+    refused = [why for document in documents for why in document["result"].get("refused", [])]
+    if refused and not said:
+        return row | {"as": "not run", "said": refusal(refused[0])}
+    if documents and documents[-1]["result"].get("launches", True) in ({}, []):
+        return row | {"as": "not run", "said": "the program ends before it launches a kernel"}
     return row | {"as": "alarm" if said else "clean", "said": said or strict}
 
 
 def _judge(case: Case, options: list[str], answer: Connection) -> None:
     """In a process of its own: the launches of a case, up to the first that finds what counts."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor's time, whatever else the machine does
+    signal.alarm(WALL_SECONDS)
     documents = []
+    if case.build:
+        os.chdir(case.file.parent)
+        built = subprocess.run(case.build, capture_output=True, text=True)
+        if built.returncode:
+            case = replace(case, left_out=refusal(built.stderr or "it is not built"), launches=())
     for launch in case.launches:
-        documents.append(document_of(["emulate", str(case.file), *launch, *options]))
+        command = [*launch] if case.build else ["emulate", str(case.file), *launch, *options]
+        documents.append(document_of(command))
         if outcome(case, documents)["as"] in ("found", "alarm"):
             break
     answer.send(outcome(case, documents))
@@ -129,7 +152,7 @@ def measure(chosen: argparse.Namespace) -> None:
             made = Path(folder) / name
             made.mkdir()
             left = (case for case in suite.cases(root, made) if case.name not in done)
-            options = [*suite.options, f"--option=--pre-include={prelude}"]
+            options = [*suite.options, f"--option=--pre-include={prelude}"] if suite.options else []
             for row in judged(left, options, chosen.jobs):
                 kept["rows"].append(row)
                 kept["rows"].sort(key=lambda row: row["case"])
