@@ -22,10 +22,10 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 71_991),
-    "Python of tests/": (("tests",), (".py",), 65_660),
+    "Python of workbench/": ((PACKAGE,), (".py",), 72_022),
+    "Python of tests/": (("tests",), (".py",), 65_667),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_374),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_552),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_556),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_530),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.emulator import load
+from workbench.emulator import FindingKind, load
 from workbench.emulator.capture import Captured, CaptureError, HostFinding, capture, library
 from workbench.emulator.compiler import compile_source
 
@@ -57,6 +57,7 @@ RIGHT = (
     "waited",
     "waited_by_another_stream",
     "with_host",
+    "managed_bits",
     "registered",
     "graph",
     "graph_in_order",
@@ -79,6 +80,12 @@ RIGHT = (
 def test_a_program_that_is_right_gets_its_own_answer_and_no_finding(folder: Path, case: str) -> None:
     found = captured(folder, case, strict=True)
     assert not found.findings and not found.host and found.exit_code == 0
+
+
+def test_what_nobody_has_stored_in_managed_memory_is_named_where_a_kernel_reads_it(folder: Path) -> None:
+    (finding,) = captured(folder, "managed_part").findings
+    assert finding.kind is FindingKind.UNINITIALISED and finding.source_line.strip() == "if (i < n) x[i] *= factor;"
+    assert "managed memory of 256 bytes[128]" in finding.message
 
 
 def host_finding(found: Captured, kind: str) -> HostFinding:

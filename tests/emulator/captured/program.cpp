@@ -168,6 +168,10 @@ int main(int, char** words) {
     std::memcpy(managed, ones, kBytes);
     launch(scale, managed);
     check(static_cast<float*>(managed), 2);
+  } else if (wanted == "managed_part" || wanted == "managed_bits") {  // half of it, or all bits
+    std::memset(managed, 0xFF, wanted == "managed_part" ? kBytes / 2 : kBytes);
+    launch(scale, managed);
+    cudaDeviceSynchronize();
   } else if (wanted == "waited") {
     cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
     cudaEventRecord(event, stream);

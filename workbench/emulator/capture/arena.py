@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,9 @@ ARENA_BYTES = 1 << 42
 
 _FILLED = 1 << 24
 """Bytes of an allocation that are filled, so that floats without a value are NaN: filling touches every page."""
+
+_UNSET = 0xFFEDFFED
+"""A word of memory that the host maps, too, until somebody stores there: NaN as a float of any width, and not -1."""
 
 _DIGESTED = 1 << 28
 """Bytes of all allocations up to which a digest, and a copy, is worth its time."""
@@ -35,6 +39,7 @@ class Arena(Memory):
         os.ftruncate(self.file, ARENA_BYTES)
         self._mapped = mmap.mmap(self.file, ARENA_BYTES)
         self._bytes = np.frombuffer(self._mapped, np.uint8)
+        self._of_host: list[Allocation] = []
 
     def close(self) -> None:
         """Gives the memory back."""
@@ -50,9 +55,30 @@ class Arena(Memory):
             found[:] = 0xFF
         return found
 
+    def share(self, allocation: Allocation) -> None:
+        """The host stores into new memory without saying so; what it has stored shows by the words that are left."""
+        allocation.written = None
+        if 4 <= allocation.nbytes <= _FILLED:
+            _words(allocation)[:] = _UNSET
+            self._of_host.append(allocation)
+
+    @contextmanager
+    def unset_known(self) -> Iterator[None]:
+        """While a launch runs: which bytes of memory that the host maps have no value."""
+        self._of_host = [allocation for allocation in self._of_host if (_words(allocation) == _UNSET).any()]
+        for allocation in self._of_host:
+            words = _words(allocation)
+            allocation.written = np.ones(allocation.nbytes, np.uint8)
+            allocation.written[: words.nbytes] = np.repeat(words != _UNSET, 4)
+        yield
+        for allocation in self._of_host:
+            allocation.written = None
+
     def free(self, allocation: Allocation) -> None:
         """Frees memory, and gives its whole pages back."""
         super().free(allocation)
+        if allocation in self._of_host:
+            self._of_host.remove(allocation)
         start = -(-(allocation.address - FIRST_ADDRESS) // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (allocation.end - FIRST_ADDRESS) // mmap.PAGESIZE * mmap.PAGESIZE
         if end > start:
@@ -120,3 +146,7 @@ class Arena(Memory):
             return []
         first = address - allocation.address
         return [(allocation, slice(first + row * pitch, first + row * pitch + width)) for row in range(rows)]
+
+
+def _words(allocation: Allocation) -> npt.NDArray[np.uint32]:
+    return allocation.data[: allocation.nbytes // 4 * 4].view(np.uint32)

@@ -273,7 +273,7 @@ class Server:
         allocation = self.arena.allocate(nbytes, align=align, element_size=1)
         allocation.name = f"{_SPACES[space]} memory of {nbytes} bytes"
         if on_host:
-            allocation.written = None
+            self.arena.share(allocation)
         return _packed(allocation.address)
 
     def _release(self, fields: Fields) -> bytes:
@@ -321,7 +321,8 @@ class Server:
         given = self._given(parameters)
         unwritten = {allocation.address: self.arena.left_unwritten(allocation) for allocation in given}
         try:
-            statistics, stopped = self._executed(entry, shape, arguments, moment)
+            with self.arena.unset_known():
+                statistics, stopped = self._executed(entry, shape, arguments, moment)
         except (LaunchError, ArgumentError) as error:
             self.launched(Launched(name, grid, block, refused=str(error), site=site))
             raise _Refused(_INVALID_CONFIGURATION, str(error)) from None
