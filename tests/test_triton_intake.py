@@ -205,12 +205,18 @@ def test_what_launches_have_stored_is_known_to_those_after_them(x):
         }
 
 
-def test_a_configuration_that_does_not_fit_is_left_out(x):
+def test_a_configuration_that_does_not_fit_is_left_out(monkeypatch):
     a, out = np.eye(128, dtype=np.float16), np.zeros((128, 128), np.float32)
     with emulate() as run:
         small.square[lambda meta: (128 // meta["BLOCK_M"],)](a, out, 128, 128)
     assert [launched.report is None for launched in run.launches] == [True, False]
     assert "shared memory" in run.launches[0].refused and run.ok and np.array_equal(out, np.eye(128))
+    monkeypatch.setattr(small.square, "configs", small.square.configs[::-1])
+    out[:] = 0
+    with emulate() as run:
+        small.square[lambda meta: (128 // meta["BLOCK_M"],)](a, out, 128, 128)
+    assert [launched.report is None for launched in run.launches] == [False, True]
+    assert run.ok and np.array_equal(out, np.eye(128)), "what the one that fits has stored is gone"
 
 
 def test_a_wrong_result_is_told_with_its_first_and_its_worst_element(x):

@@ -47,7 +47,8 @@ def launch_configurations(emulation: Launching, tuner: Any, args: Any, options: 
     try:
         chosen = tuner.prune_configs(options) if len(tuner.configs) > 1 else tuner.configs
         most = emulation.most_configurations(_of_library(tuner))
-        before, known = snapshot([*args, *options.values()]), emulation.unwritten.saved()
+        values = [*args, *options.values()]
+        before, known = snapshot(values), emulation.unwritten.saved()
         refused, launched, kernel = [], 0, None
 
         def launch(config: Any) -> Any:
@@ -58,9 +59,12 @@ def launch_configurations(emulation: Launching, tuner: Any, args: Any, options: 
         for config in chosen:
             if launched == most:
                 break
+            after, stored = snapshot(values), emulation.unwritten.saved()
             try:
                 kernel = launch(config)
             except not_launched() as error:
+                restore(after)
+                emulation.unwritten.restore(stored)
                 refused.append(error)
                 if len(refused) == len(chosen):
                     raise
