@@ -16,6 +16,7 @@ import itertools
 import multiprocessing
 import os
 import re
+import resource
 import signal
 import subprocess
 import tempfile
@@ -88,7 +89,7 @@ def outcome(case: Case, documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _judge(case: Case, options: list[str], answer: Connection) -> None:
     """In a process of its own: the launches of a case, up to the first that finds what counts."""
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor's time, whatever else the machine does
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))  # each of the processor's time
     signal.alarm(WALL_SECONDS)
     documents = []
     if case.build:
@@ -181,7 +182,7 @@ def figures(rows: list[dict[str, Any]], not_executed: int = 0) -> list[Any]:
 
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
-    suites = record["suites"]
+    suites = {name: record["suites"][name] for name in SUITES if name in record["suites"]}
     head = ["suite", "cases", *OUTCOMES, "recall", "executed", "precision", "at the line"]
     absent = {n: sum(f"{n}/{row['case']}" in NOT_EXECUTED for row in suites[n]["rows"]) for n in suites}
     table = [
