@@ -22,10 +22,10 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 72_026),
-    "Python of tests/": (("tests",), (".py",), 65_673),
+    "Python of workbench/": ((PACKAGE,), (".py",), 72_121),
+    "Python of tests/": (("tests",), (".py",), 65_868),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_374),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_556),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_701),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_530),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

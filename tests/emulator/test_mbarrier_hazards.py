@@ -346,3 +346,76 @@ def test_memory_of_an_mbarrier_is_free_after_inval_and_after_the_last_use() -> N
     for seed in SEEDS:
         execute(compile_cuda(REUSED).entries["k"], 1, 64, [a, x], memory=memory, seed=seed)
         assert np.array_equal(memory.read(x, np.int32)[:64], (np.arange(64) ^ 1) + 2)
+
+
+LACKING = (
+    HEAD
+    + """
+extern "C" __global__ void __launch_bounds__(256, 2) k(const int* a, int* x) {
+    __shared__ __align__(128) int tile[64];
+    __shared__ __align__(8) u64 bar;
+    const int t = threadIdx.x;
+    if (t == 0) { init(&bar, ARRIVALS); FENCE_INIT; }
+    __syncthreads();
+    if (t == 0) {
+        if (EXPECTED) expect(&bar, EXPECTED);
+        LOAD(tile, a, 256, &bar);
+    }
+    if (REGISTERS && t >= 128) asm volatile("setmaxnreg.inc.sync.aligned.u32 200;");
+    wait(&bar, 0);
+    x[t] = tile[t % 64];
+}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("expected", "arrivals", "registers", "says"),
+    [
+        (272, 1, 0, "`bar` expects 16 bytes more than have come"),
+        (0, 2, 0, "`bar` has got bytes that nobody has expected"),
+        (256, 1, 1, "must fit into the registers that the launch gives to the block"),
+        (256, 2, 0, "every wait needs an arrival"),
+    ],
+)
+def test_a_deadlock_says_what_is_lacking(expected: int, arrivals: int, registers: int, says: str) -> None:
+    source = LACKING.replace("EXPECTED", str(expected)).replace("ARRIVALS", str(arrivals))
+    finding = launch(source.replace("REGISTERS", str(registers)), "RIGHT", 1, 256, 0, FindingKind.DEADLOCK)
+    assert finding and says in finding.advice, str(finding)
+
+
+COPIED_AWAY = (
+    HEAD
+    + """
+extern "C" __global__ void __cluster_dims__(2) k(const int* a, int* x) {
+    __shared__ __align__(128) int from[32], to[32];
+    __shared__ __align__(8) u64 bar;
+    const int t = threadIdx.x;
+    from[t] = a[t];
+    if (t == 0) { init(&bar, 1); FENCE_INIT; expect(&bar, 128); }
+    FENCE_PROXY;
+    CLUSTER_ARRIVE; CLUSTER_WAIT;
+    if (t == 0)
+        asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];"
+                     :: "r"(at(to, rank() ^ 1)), "r"(address(from)), "r"(at(&bar, rank() ^ 1)) : "memory");
+#ifdef BUG
+    from[t ^ 1] = 0;  // stored
+#endif
+#ifdef BUG_READ
+    x[t] = to[t];  // read
+#endif
+    wait(&bar, 0);
+    x[t] = to[t];
+    CLUSTER_ARRIVE; CLUSTER_WAIT;
+}
+"""
+)
+
+
+def test_a_race_with_a_copy_is_mended_by_a_wait_for_it() -> None:
+    launch(COPIED_AWAY, "RIGHT", 2, 32, 0, None)
+    finding = launch(COPIED_AWAY, "BUG", 2, 32, 0, FindingKind.RACE)
+    assert finding and outer(finding.location) == line_of(COPIED_AWAY, "// stored"), str(finding)
+    assert "the copy may still be reading: the phase of its mbarrier" in finding.advice
+    finding = launch(COPIED_AWAY, "BUG_READ", 2, 32, 1, FindingKind.RACE)
+    assert finding and "nothing beyond its cluster" not in finding.advice, str(finding)

@@ -1,6 +1,6 @@
 """Bugs of public kernels around tensor memory, reduced: the kernel before is named, the kernel after is clean.
 
-The reports are those of CUTLASS (2230, 2626, 3316) and of flashinfer (5252, 5334). The kernels are our own.
+The reports are those of CUTLASS (2230, 2626, 3316, 3435) and of flashinfer (5252, 5334). The kernels are our own.
 """
 
 from __future__ import annotations
@@ -193,6 +193,63 @@ def test_a_block_of_a_pair_does_not_end_before_a_product_of_both() -> None:
     text = PAIR.replace(issues, f"    setp.ne.u32 %one, %rank, 0;\n    @%one ret;\n{issues}")
     codes = {finding.code for seed in range(8) for finding in run_pair(text, seed=seed).findings}
     assert "tensor_pair" in codes
+
+
+# the blocks of a pair say to each other that they are done, meet, and free what they have stored to
+LIFE = """
+__device__ unsigned at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+extern "C" __global__ void __cluster_dims__(2) k(unsigned* y) {
+    __shared__ unsigned where;
+    __shared__ alignas(8) unsigned long long bar;
+    const int t = threadIdx.x;
+    unsigned rank, other, v;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    if (t == 0)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" :: "r"(at(&bar)));
+    MEET;
+    if (t < 32)
+        asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], 32;" :: "r"(at(&where)) : "memory");
+    MEET_AGAIN;
+    if (USES) {
+        asm volatile("tcgen05.st.sync.aligned.32x32b.x1.b32 [%0], {%1}; tcgen05.wait::st.sync.aligned;"
+                     :: "r"(where), "r"(t));
+        asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1]; tcgen05.wait::ld.sync.aligned;"
+                     : "=r"(v) : "r"(where));
+        y[blockIdx.x * 64 + t] = v;
+        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(other) : "r"(at(&bar)), "r"(rank ^ 1));
+        if (t == 32) asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(other) : "memory");
+        MEET;
+    }
+    if (t < 32) asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, 32;" :: "r"(where));
+}
+"""
+SYNC = 'asm volatile("barrier.cluster.arrive.{}aligned; barrier.cluster.wait.aligned;" ::: "memory")'
+
+
+def run_life(meets: str, meets_again: str, uses: int, strict: bool = False) -> tuple[Report, np.ndarray]:
+    source = f"#define MEET {meets}\n#define MEET_AGAIN {meets_again}\n#define USES {uses}\n{LIFE}"
+    y = np.zeros((2, 64), np.uint32)
+    return launch(load(source, arch="sm_100a"), "k", 2, 64, [y], cluster=2, strict=strict), y
+
+
+def test_cutlass_3435_the_even_block_frees_before_the_odd_one_has_allocated() -> None:
+    meets = SYNC.format("")
+    (named,) = run_life(meets, "__syncthreads()", 0)[0].findings
+    assert named.code == "tensor_pair" and "may still be allocating" in named.message, str(named)
+    assert named.block == (0, 0, 0)
+    assert not run_life(meets, meets, 0)[0].findings
+
+
+def test_relaxed_arrivals_and_lanes_that_are_not_named_are_strict_around_tensor_memory() -> None:
+    """As DeepGEMM has them, in kernels that devices run."""
+    meets = SYNC.format("relaxed.")
+    result, y = run_life(meets, meets, 1)
+    assert result.ok and np.array_equal(y, np.tile(np.arange(64), (2, 1)))
+    codes = {finding.code for finding in result.findings}
+    assert codes == {"race_relaxed", "tensor_fence", "tensor_lanes", "exited_relaxed"}, codes
+    assert not run_life(meets, meets, 1, strict=True)[0].ok
+    ordered = {finding.code for finding in run_life(SYNC.format(""), SYNC.format(""), 1)[0].findings}
+    assert not ordered & {"race_relaxed", "exited_relaxed"}, ordered
 
 
 # ---- operands that nothing has written, and operations that are in no order

@@ -133,6 +133,24 @@ def test_the_kernel_is_right() -> None:
         assert report.ok, [str(finding) for finding in report.findings]
 
 
+def product(operands: str, a: str, *, collector: str = "") -> str:
+    """A product of `bs`, with A as a constraint and a value, into the accumulator."""
+    return (
+        'asm volatile("{ .reg .pred p; setp.ne.b32 p, 0, 0; tcgen05.mma.cta_group::1.kind::f16'
+        f'{collector} [%0], {operands}, %2, %3, p; }}" :: "r"(tensor), {a}, "l"(matrix(bs)), '
+        '"r"(1u << 4 | 8 << 17 | 8 << 24) : "memory");'
+    )
+
+
+def collected(use: str, a: str = "matrix(as)") -> str:
+    return product("%1", f'"l"({a})', collector=f".collector::a::{use}")
+
+
+def test_a_matrix_stays_in_the_collector_until_its_last_use() -> None:
+    report = run(planted({"multiplied": f"{collected('fill')} {collected('use')} {collected('lastuse')}"}))
+    assert report.ok, [str(finding) for finding in report.findings]
+
+
 PLANTS: dict[str, tuple[dict[str, str], str, str]] = {
     # allocation
     "columns that are no power of two": (
@@ -195,7 +213,39 @@ PLANTS: dict[str, tuple[dict[str, str], str, str]] = {
         "in load",
     ),
     "lanes of another warp": ({"lanes": "const unsigned own = tensor;"}, "tensor_lanes", "in load"),
-    "lanes beyond the last": ({"lanes": "const unsigned own = tensor + (128 << 16);"}, "tensor_bounds", "in load"),
+    "lanes beyond the last": ({"lanes": "const unsigned own = tensor + (256 << 16);"}, "tensor_bounds", "in load"),
+    "lanes from the middle of a warp's": (
+        {"lanes": "const unsigned own = tensor + (w << 21) + (16 << 16);"},
+        "tensor_bounds",
+        "in load",
+    ),
+    "a shift from the middle of 32 lanes": (
+        {"multiplied again": 'asm volatile("tcgen05.shift.cta_group::1.down [%0];" :: "r"(tensor + (8 << 16)));'},
+        "tensor_bounds",
+        "multiplied again",
+    ),
+    "rows that begin at another lane": (
+        {"multiplied again": product("[%1]", '"r"(tensor + 32 + (16 << 16))')},
+        "tensor_bounds",
+        "multiplied again",
+    ),
+    "a result over its own operand": (
+        {"multiplied again": product("[%1]", '"r"(tensor + 32)')},
+        "tensor_overlap",
+        "multiplied again",
+    ),
+    # the collector
+    "a matrix that nothing has filled in": ({"multiplied": collected("use")}, "tensor_collector", "multiplied"),
+    "a matrix that a product between has discarded": (
+        {"multiplied": f"{collected('fill')} multiply(tensor, as, bs, 0); {collected('use')}"},
+        "tensor_collector",
+        "multiplied",
+    ),
+    "another matrix than was filled in": (
+        {"multiplied": f"{collected('fill')} {collected('lastuse', 'matrix(as) ^ 1ull << 32')}"},
+        "tensor_collector",
+        "multiplied",
+    ),
     # values
     "an accumulator that was never written": (
         {"multiplied": "multiply(tensor, as, bs, 1);"},
@@ -216,6 +266,19 @@ PLANTS: dict[str, tuple[dict[str, str], str, str]] = {
     "a product that nobody waits for": ({"waited": ""}, "tensor_not_committed", "in load"),
     "a wait of the other parity": ({"waited again": "wait(&bar, 0);"}, "tensor_not_committed", "in load"),
     "no commit": ({"committed": ""}, "deadlock", "in wait"),
+    "one lane waits for a commit that does not come": (
+        {"committed": "wait(&bar, 0);", "waited": "__syncthreads();"},
+        "deadlock",
+        "in wait",
+    ),
+    "a commit to global memory": (
+        {
+            "committed": 'asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%0];" '
+            ':: "l"(d) : "memory");'
+        },
+        "mbarrier_invalid",
+        "committed",
+    ),
     "committed before the product": (
         {"committed": "", "multiplied": "commit(&bar); multiply(tensor, as, bs, 0);"},
         "tensor_not_committed",

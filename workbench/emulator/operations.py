@@ -344,6 +344,8 @@ _FACTORS_OF_BLOCKS = {
 }
 _KIND_SHIFT, _PAIR, _VARIANT_SHIFT = 19, 1 << 22, 23  # as TensorFlag of engine/tensor_memory.hpp
 _SHIFT_A, _WEIGHTS, _PACKED = 1 << 26, 1 << 27, 1 << 28
+_COLLECTOR_SHIFT, _BUFFER_SHIFT = 28, 30
+_COLLECTED = ("discard", "fill", "use", "lastuse")  # as CollectorUse
 _REDUCED = ("u32", "s32", "f32")
 _COLLECTOR = re.compile(r"collector::(a|b[0-3])::(fill|use|lastuse|discard)")
 _DECOMPRESSED = {"b4x16_p64": 4, "b6x16_p32": 6}
@@ -427,6 +429,10 @@ def _product(modifiers: list[str], operands: Sequence[ptx.Operand], flags: int) 
     known = {"sp", "ws", "ashift", "block_scale", "block16", "block32", f"kind::{kind}", *_FACTORS}
     if unknown := [m for m in modifiers if m not in known and not _COLLECTOR.fullmatch(m)]:
         return f"it does not know .{unknown[0]}"
+    for match in filter(None, map(_COLLECTOR.fullmatch, modifiers)):
+        buffer, use = match.groups()
+        flags |= _COLLECTED.index(use) << _COLLECTOR_SHIFT | int(buffer[1:] or 0) << _BUFFER_SHIFT
+    flags -= flags >> 31 << 32  # a signed number of the engine
     in_tensor = len(operands) > 1 and isinstance(operands[1], ptx.Address)
     name = f"tcgen05.mma{how}{'.sp' if 'sp' in modifiers else ''}.{'ts' if in_tensor else 'ss'}"
     return TensorOperation(name, flags | KINDS.index(kind) << _KIND_SHIFT | factors << _VARIANT_SHIFT)

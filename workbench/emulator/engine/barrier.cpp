@@ -302,6 +302,7 @@ Flow cluster_arrive(Warp& warp, const Instruction& instruction, uint32_t lanes) 
       warp.fault(FaultKind::barrier_mismatch, l, 0, Space::none, 1, 1);  // arrived twice without waiting
     warp.cluster_phase[l] = cluster.barrier_phase + 1;
   });
+  if (warp.races) race_meets(warp);
   if (warp.races && instruction.variant != kRelaxed) race_arrive(warp, cluster.races->arriving);
   if (warp.races && instruction.variant == kRelaxed)
     race_arrive_relaxed(
@@ -323,6 +324,7 @@ Flow cluster_wait(Warp& warp, const Instruction&, uint32_t lanes) {
   if (lanes & ~through) warp.groups.push_back({lanes & ~through, warp.pc, Wait::cluster});
   if (warp.races && through) {
     race_learn(warp, cluster.races->completed, through);  // what its own lanes told, too
+    race_met(warp);
     race_initialised_joined(warp);
   }
   return {through};

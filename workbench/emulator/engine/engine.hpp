@@ -372,10 +372,12 @@ enum class FaultKind : int32_t {
   race_volatile,     // as race, of strong accesses of which one is no more than volatile
   race_of_replicas,  // as race, of lanes of one store to shared memory, where Launch::replicas
   race_lockstep,     // as race, where an arrival by other lanes of the warp tells of what a lane did
+  race_relaxed,      // as race, of the address that tcgen05.alloc stores, behind a relaxed cluster barrier
+  exited_relaxed,    // as exited_with_work, where a relaxed cluster barrier comes before the exit
   // Of tensor memory: address is `lane << 16 | column`; other_*: what else uses it.
   tensor_allocation,     // info: why it is refused (AllocationProblem); address: columns
   tensor_bounds,         // what is used is not allocated; info: columns used, detail: BoundsProblem
-  tensor_lanes,          // info: the first lane that the warp may use
+  tensor_lanes,          // address: named; info: the first lane that the warp uses
   tensor_free,           // info: columns, detail: FreeProblem
   tensor_not_freed,      // pc: of the allocation; info: columns; other_pc: the exit
   tensor_unwritten,      // what nothing has written is an operand; info: TensorUse
@@ -385,9 +387,12 @@ enum class FaultKind : int32_t {
   tensor_not_committed,  // used while a product, copy or shift (other_*) may be under way
   tensor_race,           // used by threads that nothing puts in order
   tensor_unordered,      // of two operations of one thread, which PTX does not put in order
-  tensor_fence,          // info: which fence is missing: 1 before, 2 after the threads have met
+  tensor_fence,          // info: what is missing: a fence 1 before, 2 after the threads have met, 3 an order
+                         // by the cluster barrier where they have
   tensor_group,          // info: the cta_group; other_pc: where another one was used
   tensor_pair,           // info: PairProblem
+  tensor_overlap,        // a product writes over its operand; info: TensorUse
+  tensor_collector,      // info: CollectorProblem; other_pc: what filled the buffer, or discarded it last
   tensor_descriptor,     // address: the descriptor; info: TensorDescriptorProblem; detail: the value
   heap_access,  // address; outside of blocks, or of one that was freed (detail -1; other_pc: where); else
                 // detail: bytes behind its begin << 32 | its size, other_pc: the malloc
@@ -450,7 +455,9 @@ enum AllocationProblem : int64_t {
 enum BoundsProblem : int64_t {
   kBeyondMemory = 1,
   kNotAllocated = 2,
-  kFreed = 3,  // other_pc: where
+  kFreed = 3,    // other_pc: where
+  kOddLane = 4,  // info: what the lane has to be a multiple of
+  kOddRows = 5,  // address: where a matrix begins
 };
 enum FreeProblem : int64_t {
   kNoAllocation = 1,
@@ -459,10 +466,15 @@ enum FreeProblem : int64_t {
 };
 enum PairProblem : int64_t {
   kNoPeer = 1,
-  kPeerExited = 2,     // other_pc: where
-  kPeerMissing = 3,    // the other block does not come
-  kPeerDiffers = 4,    // other_pc: its instruction; detail: its columns
-  kPeerNotStarted = 5  // no thread of it has met one of this block
+  kPeerExited = 2,      // other_pc: where
+  kPeerMissing = 3,     // the other block does not come
+  kPeerDiffers = 4,     // other_pc: its instruction; detail: its columns
+  kPeerNotStarted = 5,  // no thread of it has met one of this block
+  kPeerUnknown = 6      // it may still allocate what is freed; other_pc: there
+};
+enum CollectorProblem : int64_t {
+  kNotFilled = 1,
+  kOtherMatrix = 2,
 };
 enum TensorDescriptorProblem : int64_t {
   kMatrixVersion = 1,  // bits 46-48

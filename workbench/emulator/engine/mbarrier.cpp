@@ -13,7 +13,7 @@ constexpr int64_t kLargest = (1 << 20) - 1;  // of counts and transactions
 
 MbarrierPlace mbarrier_place(const Warp& warp, uint64_t address, int lane, bool generic) {
   if (generic && address >> 32 != kSharedWindow >> 32)
-    warp.fault(FaultKind::mbarrier_invalid, lane, address, Space::global);
+    warp.fault(FaultKind::mbarrier_invalid, lane, address, Space::global, 5);
   MbarrierPlace place;
   place.block = &shared_block(warp, static_cast<uint32_t>(address), lane, place.offset);
   const size_t size = place.block->shared.size();

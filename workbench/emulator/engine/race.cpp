@@ -653,12 +653,13 @@ class Touch {
       if (morally_strong(other)) return;
       if (writes(entry) && !(other.flags & kStrong) && by == kManyLanes) return;
       if (lane == kUnknownLane || all_seen(other, by, lane) || observed(other, cell, lane)) return;
-      return conflict(other, by, cell, lane);
+      return conflict(other, by, cell, lane, unless_address(other, FaultKind::race));
     }
     const bool strong = morally_strong(other);
     if ((!strong || beside_volatile(other, cell)) && !ordered(warp_, other, lane)) {
       if (observed(other, cell, lane)) return;
-      conflict(other, by_at(entry, cell), cell, lane, strong ? FaultKind::race_volatile : FaultKind::race);
+      conflict(other, by_at(entry, cell), cell, lane,
+               strong ? FaultKind::race_volatile : unless_address(other, FaultKind::race));
     } else if (const Arrivals::Arrival* arrival = strong ? nullptr : partly_told(other, lane)) {
       const uint32_t by = by_at(entry, cell);
       if (!by_lockstep(other, by, *arrival)) {
@@ -668,6 +669,14 @@ class Touch {
       conflict(other, by, cell, lane, FaultKind::race_lockstep);
     }
     is_fine(index);
+  }
+
+  // A kind of race, or that of an address which tcgen05.alloc has stored before the threads have met.
+  FaultKind unless_address(const Record& record, FaultKind kind) const {
+    if (!kShared || record.cluster != own_.cluster || !has_met(own_, record.agent, record.clock)) return kind;
+    const Machine& machine = *warp_.machine;
+    const bool stored = machine.name_of(machine.code[record.pc]) == "tcgen05.alloc";
+    return stored ? FaultKind::race_relaxed : kind;
   }
 
   // The arrival from which the lane knows of an access by another warp, where not all lanes had told of
@@ -1351,6 +1360,8 @@ void start_races(Cluster& cluster, int64_t index) {
   std::fill(races.table.recent.begin(), races.table.recent.end(), RecordTable::Recent{});
   races.releases.clear();
   races.arriving = races.completed = Knowledge{};
+  races.meeting.clear();
+  races.met.clear();
   races.next_slot = races.next_storer = 0;
   races.lanes_arrive = false;
   const size_t lines = machine.launch->shared_bytes / kLineBytes + 1;
@@ -1900,7 +1911,18 @@ void race_barrier_completed(Block& block, int number, bool all) {
   sum = Knowledge{};
 }
 
+void race_meets(const Warp& warp) {
+  Times& meeting = warp.block->cluster->races->meeting;
+  const Times known = known_to_some(warp).near;
+  if (meeting.size() < known.size()) meeting.resize(known.size());
+  for (size_t agent = 0; agent < known.size(); ++agent)
+    meeting[agent] = std::max(meeting[agent], known[agent]);
+}
+
+void race_met(Warp& warp) { warp.races->met = warp.block->cluster->races->met; }
+
 void race_cluster_completed(ClusterRaces& races) {
+  races.met = races.meeting;
   join(races.completed, races.arriving);
   races.arriving = Knowledge{};
 }

@@ -189,6 +189,7 @@ struct WarpRaces {
   bool storing = false;               // plain values, which are compared with those that they race with
   std::vector<Overwrite> overwrites;  // by the store being executed
   Knowledge known;                    // to all lanes
+  Times met;  // what was known to those who came to the cluster barriers that this warp has left
   std::vector<LaneKnowledge> partly;  // to some
   std::vector<Unfenced> unfenced;
   LastAcquired last_acquired[kByLoad + 1][kDeviceReach + 1];
@@ -248,6 +249,7 @@ struct ClusterRaces {
   RecordTable table;
   std::unordered_map<uint64_t, Release> releases;  // by rank and offset
   Knowledge arriving, completed;
+  Times meeting, met;  // what warps know that come to the cluster barrier, relaxed or not, and have come
   uint32_t agents = 0, next_slot = 0, next_storer = 0;
   bool lanes_arrive = false;  // any has arrived at an mbarrier: only then some warp has arrivals
 };
@@ -338,6 +340,12 @@ void race_arrive_relaxed(Warp& warp, Knowledge& at, const Clock& fenced);
 void race_learn(Warp& warp, const Knowledge& from, uint32_t lanes);
 void race_barrier_completed(Block& block, int number, bool all);
 void race_cluster_completed(ClusterRaces& races);
+// A warp comes to a cluster barrier, or leaves one: devices execute one after the other, relaxed or not.
+void race_meets(const Warp& warp);
+void race_met(Warp& warp);
+inline bool has_met(const WarpRaces& warp, uint32_t agent, uint32_t time) {
+  return agent < warp.met.size() && warp.met[agent] >= time;
+}
 void race_exit(Warp& warp);
 void race_mbarrier_initialised(const Warp& warp, Block& block, uint32_t offset, int lane);
 inline bool is_relaxed(int32_t flags) { return (flags & kOrderMask) == 1; }

@@ -434,7 +434,11 @@ namespace {
 // do not come, anything else.
 int tells(const Warp& warp, const Group& group) {
   if (group.wait == Wait::member || group.wait == Wait::warp_barrier) return 4;
-  if (group.wait == Wait::aligned || barrier_lacks_lanes(*warp.block, warp, group)) return 3;
+  if (group.wait == Wait::aligned || barrier_lacks_lanes(*warp.block, warp, group)) {
+    for (const Group& other : warp.groups)  // a lane that would come, once its own wait has ended
+      if (other.wait == Wait::mbarrier) return -1;
+    return 3;
+  }
   if (group.wait == Wait::registers) return 2;
   if (group.wait == Wait::mbarrier)
     for (const Mbarrier& barrier : warp.block->mbarriers)

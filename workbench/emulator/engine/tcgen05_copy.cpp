@@ -130,7 +130,7 @@ void shift(Warp& warp, const Instruction& instruction) {  // [address]
     const uint32_t address = tensor_address(warp, instruction.operands[0], lane);
     const uint32_t first = tensor_lane(address), column = tensor_column(address);
     constexpr uint32_t kShifted = 8;  // columns
-    if (first % kLanes) warp.fault(FaultKind::misaligned, lane, address, Space::tensor, kLanes);
+    if (first % kLanes) warp.fault(FaultKind::tensor_bounds, lane, address, Space::tensor, kLanes, kOddLane);
     const TensorRegion region{0xff, kAllOfBand, column, kShifted};
     const uint32_t number = unit.issue(warp, lane, TensorUse::shifted);
     if (!unit.use(warp, lane, block, region, number, true)) return;

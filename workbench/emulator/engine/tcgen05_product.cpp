@@ -227,6 +227,7 @@ class Product {
       : warp_(warp),
         lane_(lane),
         unit_(TensorUnit::of(warp)),
+        instruction_(instruction),
         operation_(operation),
         operands_(instruction, operation) {}
 
@@ -245,6 +246,7 @@ class Product {
     result_ = address_of(*operands_.result);
     const auto count = static_cast<uint32_t>(blocks_.size());
     placement_ = TensorPlacement(form, count);
+    collect();
     read_disabled();
     if (operands_.shift && operands_.shift->slot != kAbsent) {
       const uint32_t by = source_cells<uint32_t>(warp_, *operands_.shift)[lane_];
@@ -280,8 +282,47 @@ class Product {
       warp_.fault(FaultKind::tensor_bounds, lane_, address, Space::tensor, 1, kBeyondMemory);
     return address;
   }
+  // Where the rows of A or D may begin.
+  void require_rows(uint32_t address) const {
+    const uint32_t first = tensor_lane(address);
+    if (first != 0 && !(first == kBandLanes && placement_.has_gaps()))
+      warp_.fault(FaultKind::tensor_bounds, lane_, address, Space::tensor, 0, kOddRows);
+  }
   uint32_t new_record(TensorUse use, uint64_t accumulator = 0) {
     return unit_.issue(warp_, lane_, use, accumulator);
+  }
+
+  // A matrix that is taken from the collector's buffer has to be what was filled in.
+  void collect() {
+    const auto& flags = instruction_.flags;
+    const int how = flags >> kCollectorShift & kCollectorMask;
+    const TensorForm& form = descriptor_.form;
+    Collected made{how == kFill || how == kUse, warp_.pc};
+    if (operation_.weights)
+      made.form =
+          uint64_t{form.columns} << 8 | uint64_t{form.transpose_b} << 4 | static_cast<uint64_t>(form.b);
+    else
+      made.form = uint64_t{form.rows} << 8 | uint64_t{form.transpose_a} << 4 | static_cast<uint64_t>(form.a);
+    const Operand& operand = operation_.weights ? *operands_.b : *operands_.a;
+    if (!operation_.weights && operation_.a_in_tensor)
+      made.matrix = uint64_t{1} << 63 | address_of(operand);
+    else
+      made.matrix = source_cells<uint64_t>(warp_, operand)[lane_];
+    Collected& buffer =
+        unit_.memory(*warp_.block)
+            .collected[operation_.weights ? 1 + (static_cast<uint32_t>(flags) >> kCollectorBufferShift) : 0];
+    if (how == kUse || how == kLastUse) {
+      const bool same = buffer.matrix == made.matrix && buffer.form == made.form;
+      if (!buffer.filled || !same)
+        warp_.finding(FaultKind::tensor_collector, lane_, result_, Space::tensor,
+                      buffer.filled ? kOtherMatrix : kNotFilled, 0, buffer.pc);
+      if (buffer.filled && how == kUse) made.pc = buffer.pc;
+    }
+    buffer = made;
+  }
+
+  void note_operand(const Block& block, const TensorRegion& region, TensorUse use) {
+    in_tensor_.push_back({&block, region, use});
   }
 
   void read_disabled() {
@@ -363,8 +404,10 @@ class Product {
     const TensorForm& form = descriptor_.form;
     const uint32_t address = address_of(*operands_.a), column = tensor_column(address);
     const uint32_t words = form.depth * bits_of(form.a) / 32;
+    require_rows(address);
     const TensorRegion region{placement_.bands(tensor_lane(address)), kAllOfBand, column, words};
     if (!unit_.use(warp_, lane_, block, region, number, false)) return;
+    note_operand(block, region, TensorUse::multiplied);
     unit_.require_written(warp_, lane_, block, region, TensorUse::multiplied);
     TensorMemory& memory = unit_.memory(block);
     for (uint32_t lane = 0; lane < kTensorLanes; ++lane) {
@@ -387,6 +430,7 @@ class Product {
     const uint32_t columns = bits_of(form.a) >= 16 ? 1 : 2;
     const TensorRegion region{placement_.bands(0), kAllOfBand, column, columns};
     if (!unit_.use(warp_, lane_, block, region, new_record(TensorUse::selected), false)) return;
+    note_operand(block, region, TensorUse::selected);
     unit_.require_written(warp_, lane_, block, region, TensorUse::selected);
     const TensorMemory& memory = unit_.memory(block);
     for (uint32_t lane = 0; lane < kTensorLanes; ++lane) {
@@ -411,6 +455,7 @@ class Product {
       const TensorRegion region{static_cast<uint8_t>(rows > kBandLanes ? 0xff : 0x55), lanes, column,
                                 columns};
       if (!unit_.use(warp_, lane_, block, region, new_record(TensorUse::scaled), false)) return ~0u;
+      note_operand(block, region, TensorUse::scaled);
       unit_.require_written(warp_, lane_, block, region, TensorUse::scaled);
       return column;
     };
@@ -440,12 +485,16 @@ class Product {
   void write_result(TensorTiles& tiles, uint32_t c) {
     Block& block = *blocks_[c];
     const uint32_t base = tensor_lane(result_), column = tensor_column(result_);
-    if (base != 0 && !(base == kBandLanes && placement_.has_gaps()))
-      warp_.fault(FaultKind::tensor_bounds, lane_, result_, Space::tensor, placement_.columns(),
-                  kBeyondMemory);
+    require_rows(result_);
     const TensorRegion region{placement_.bands(base), kAllOfBand, column, placement_.columns()};
     const uint64_t accumulator =
         uint64_t{result_} << 32 | descriptor_.form.rows << 16 | descriptor_.form.columns;
+    for (const InTensor& operand : in_tensor_)
+      if (operand.block == &block && operand.region.bands & region.bands &&
+          operand.region.first < region.first + region.columns &&
+          region.first < operand.region.first + operand.region.columns)
+        warp_.finding(FaultKind::tensor_overlap, lane_, operand.region.first, Space::tensor,
+                      static_cast<int64_t>(operand.use));
     const uint32_t number = new_record(TensorUse::accumulated, accumulator);
     if (!unit_.use(warp_, lane_, block, region, number, true)) return;
     TensorMemory& memory = unit_.memory(block);
@@ -491,6 +540,7 @@ class Product {
   Warp& warp_;
   int lane_;
   TensorUnit& unit_;
+  const Instruction& instruction_;
   TensorOperation operation_;
   Operands operands_;
   Descriptor descriptor_{};
@@ -499,6 +549,12 @@ class Product {
   uint32_t result_ = 0;
   float scale_ = 1;
   bool accumulate_ = false;
+  struct InTensor {
+    const Block* block;
+    TensorRegion region;
+    TensorUse use;
+  };
+  std::vector<InTensor> in_tensor_;  // operands
   uint32_t disabled_[2][4];
   uint32_t undefined_lanes_[kTensorLanes], undefined_columns_[kMostTensorColumns];  // origins
 };

@@ -75,6 +75,7 @@ void TensorUnit::grant(Warp& warp, Block& block, uint32_t first, uint32_t column
   note_written(block, region, false);
   const int32_t at = std::exchange(warp.pc, pc);
   const uint32_t number = issue(warp, -1, TensorUse::allocated);
+  own.allocations.back().number = number;
   for (uint32_t band = 0; band < kBands; ++band)
     for (uint32_t c = first; c < first + columns; ++c) own.shadow[band * kTensorColumns + c] = {number, {}};
   warp.pc = at;
@@ -152,6 +153,19 @@ void TensorUnit::wake() {
       if (group.wait == Wait::unit) group.wait = Wait::none;
 }
 
+// A device faults where the even block of a pair frees before the allocation of the odd one has ended.
+void TensorUnit::check_peer_has_allocated(const Warp& warp, const TensorAllocation& freed) {
+  if (!warp.races) return;
+  for (const TensorAllocation& theirs : memories_[warp.block->rank + 1].allocations) {
+    const TensorRecord& record = records_[theirs.number];
+    if (theirs.first != freed.first || theirs.freed_pc >= 0 ||
+        some_lane_knows(*warp.races, warp.races->cluster, record.agent, record.clock) ||
+        has_met(*warp.races, record.agent, record.clock))
+      continue;
+    warp.finding(FaultKind::tensor_pair, 0, freed.first, Space::tensor, kPeerUnknown, 0, theirs.pc);
+  }
+}
+
 // address, columns
 void TensorUnit::free(Warp& warp, const Instruction& instruction) {
   require_group(warp, instruction, 0);
@@ -166,6 +180,7 @@ void TensorUnit::free(Warp& warp, const Instruction& instruction) {
     warp.fault(FaultKind::tensor_free, 0, address, Space::tensor, columns, kFreedBefore, found->freed_pc);
   if (found->columns != columns)
     warp.fault(FaultKind::tensor_free, 0, found->columns, Space::none, columns, kOtherColumns, found->pc);
+  if (found->pair && warp.block->rank % 2 == 0) check_peer_has_allocated(warp, *found);
   const TensorRegion region{0xff, kAllOfBand, found->first, found->columns};
   use(warp, 0, *warp.block, region, issue(warp, -1, TensorUse::freed), true);
   note_written(*warp.block, region, false);
@@ -324,6 +339,8 @@ void TensorUnit::check_order(const Warp& warp, int lane, const TensorRecord& bef
         conflict(warp, FaultKind::tensor_unordered, lane, address, before, static_cast<int64_t>(now.use));
       return;
     }
+    if (!before.pending && has_met(own, before.agent, before.clock))
+      return conflict(warp, FaultKind::tensor_fence, lane, address, before, 3);
     return conflict(warp, before.executed ? FaultKind::tensor_not_committed : FaultKind::tensor_race, lane,
                     address, before);
   }
@@ -667,10 +684,13 @@ Image image_of(const Warp& warp, const Instruction& instruction, const Operand& 
   image.width = cell_of(image.shape, 31, static_cast<uint32_t>(image.registers - 1)).column + 1;
   if (image.packed) image.width *= 2;
   const uint32_t slab = static_cast<uint32_t>(warp.id) % 4 * kLanes;
-  if (image.lane >= kTensorLanes)
+  const uint32_t inside = image.lane % kLanes, step = image.shape == k32x32b ? kLanes : kBandLanes;
+  if (image.lane >= 2 * kTensorLanes)
     warp.fault(FaultKind::tensor_bounds, 0, place, Space::tensor, image.width, kBeyondMemory);
-  if (image.lane != slab && (image.shape == k32x32b || image.lane != slab + kBandLanes))
-    warp.fault(FaultKind::tensor_lanes, 0, place, Space::tensor, slab);
+  if (inside % step) warp.fault(FaultKind::tensor_bounds, 0, place, Space::tensor, step, kOddLane);
+  if (image.lane - inside != slab)  // devices take the warp's own lanes, whatever is named
+    warp.finding(FaultKind::tensor_lanes, 0, place, Space::tensor, slab);
+  image.lane = slab + inside;
   return image;
 }
 

@@ -39,6 +39,10 @@ enum TensorFlag : int32_t {
   kTensorShiftA = 1 << 26,   // .ashift
   kTensorWeights = 1 << 27,  // .ws
   kTensorPacked = 1 << 28,   // pack::16b, unpack::16b
+  // Of a product: which of the collector's buffers, and what it does with it.
+  kCollectorShift = 28,
+  kCollectorMask = 3,
+  kCollectorBufferShift = 30,
   // Of ld.red the kind says what the registers are, u32, s32 or f32, and the variant has these bits.
   kTensorMax = 1,
   kTensorAbsolute = 2,
@@ -64,6 +68,16 @@ struct TensorAllocation {
   uint32_t first, columns;
   int32_t pc, freed_pc;  // -1: not yet
   bool pair;
+  uint32_t number = 0;  // of its record
+};
+
+enum CollectorUse { kDiscard, kFill, kUse, kLastUse };
+
+struct Collected {  // a matrix in a buffer of the collector
+  bool filled = false;
+  int32_t pc = -1;      // of who filled it, or has discarded it
+  uint64_t matrix = 0;  // its descriptor, or its address in tensor memory
+  uint64_t form = 0;
 };
 
 struct TensorMemory {                              // of a block
@@ -73,7 +87,8 @@ struct TensorMemory {                              // of a block
   std::unordered_map<uint32_t, uint32_t> origins;  // of undefined values, by address
   std::vector<TensorShadow> shadow;                // [band][column]
   std::vector<TensorAllocation> allocations;
-  uint32_t reserved = 0;  // columns at the beginning that another block holds
+  Collected collected[5];  // A, and B of .ws in each of four buffers
+  uint32_t reserved = 0;   // columns at the beginning that another block holds
   int32_t relinquished_pc = -1;
   int group = 0;  // cta_group of its instructions
   int32_t group_pc = -1;
@@ -166,6 +181,7 @@ class TensorUnit final : public AsyncUnit {
   void conflict(const Warp& warp, FaultKind kind, int lane, uint32_t address, const TensorRecord& before,
                 int64_t info = 0);
   int64_t find_columns(TensorMemory& memory, TensorMemory* other, uint32_t columns);
+  void check_peer_has_allocated(const Warp& warp, const TensorAllocation& freed);
   void grant(Warp& warp, Block& block, uint32_t first, uint32_t columns, int32_t pc, bool pair);
   void store_address(Warp& warp, const Instruction& instruction, uint32_t address);
   void wake();

@@ -310,6 +310,7 @@ void race_block_exited(const Warp& warp, Block& block) {
     fault.pc = copy ? warp.pc : use.pc;
     fault.other_pc = copy ? use.pc : warp.pc;
     fault.detail = copy ? 0 : 2;
+    if (!copy && has_met(*warp.races, agent, use.clock)) fault.kind = FaultKind::exited_relaxed;
     if (copy) {
       if (use.block == block.id) fault.kind = FaultKind::loads_pending;
       fault.block = block.id;

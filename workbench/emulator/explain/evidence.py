@@ -209,6 +209,7 @@ FIELDS: Mapping[str, Callable[[Evidence], object]] = {
     "there_if_known": lambda e: f" at {e.at}" if e.other else "",
     "at_another_place": lambda e: e.at if e.other else "another place",
     "again": lambda e: f", at {e.at}," if e.other else "",
+    "discarded": lambda e: f": {e.at} has discarded it" if e.other else "",
     "initialised": lambda e: f", initialised at {e.at}" if e.other else "",
     "instead": lambda e: e.other_here or "it exits",
     "arithmetic": lambda e: e.other_here or "arithmetic",

@@ -35,6 +35,7 @@ _BY_WORD: dict[str, FindingKind] = {
     "barrier_mismatch": FindingKind.BARRIER_MISUSE,
     "stores_pending": FindingKind.EXITED_WITH_WORK,
     "loads_pending": FindingKind.EXITED_WITH_WORK,
+    "exited_relaxed": FindingKind.EXITED_WITH_WORK,
     "heap_access": FindingKind.OUT_OF_BOUNDS,
     "heap_free": FindingKind.HEAP_MISUSE,
     "heap_leak": FindingKind.HEAP_MISUSE,
@@ -46,7 +47,8 @@ _BY_WORD: dict[str, FindingKind] = {
 """The kind of a cause, or of all whose first word this is; of others the name is that of their kind."""
 
 _STRICT = (
-    *("race_same_value", "race_volatile", "race_of_replicas", "race_lockstep", "read_only_changed"),
+    *("race_same_value", "race_volatile", "race_of_replicas", "race_lockstep", "race_relaxed"),
+    *("read_only_changed", "exited_relaxed", "tensor_lanes"),
     *("mbarrier_init_fence", "product_proxy_fence", "warpgroup_apart", "exited_member"),
     *("stores_pending", "loads_pending", "tensor_load_unwaited", "tensor_unordered", "tensor_fence"),
 )
@@ -80,6 +82,10 @@ MBARRIERS: Sentences = {
     "mbarrier_invalid info=4": (
         "{here} copies to another block than the one of its {barrier}",
         "name an mbarrier of the destination's block, or of the pair's other block with cta_group::2",
+    ),
+    "mbarrier_invalid info=5": (
+        "{here} is given {address:#x} as an mbarrier, which is no address of shared memory",
+        "pass the address of an mbarrier in shared memory; with .shared::cluster what __cvta_generic_to_shared returns",
     ),
     "mbarrier_invalid": (
         "{barrier} is not initialised",
@@ -258,10 +264,6 @@ MEMORY: Sentences = {
 
 OTHERS: Sentences = {
     "resources": ("the launch asks for more than fits: {info}", ""),
-    "deadlock": (
-        "no warp can go on",
-        "every wait needs an arrival: compare what each warp waits for with the other warps",
-    ),
     "launch_control info=1": (
         "{here} comes after the cluster has seen{there_if_known} that a request was refused",
         "end the loop once clusterlaunchcontrol.query_cancel.is_canceled is false",
@@ -293,14 +295,22 @@ TENSOR_MEMORY: Sentences = {
         "{here} uses {columns_of_info} from {cell} on, which {at} has freed",
         "free tensor memory after its last use",
     ),
+    "tensor_bounds detail=4": (
+        "{here} begins at {cell}, and its lane has to be a multiple of {info}",
+        "an address is lane << 16 | column",
+    ),
+    "tensor_bounds detail=5": (
+        "{here} has a matrix that begins at {cell}: its rows begin at lane 0, 64 rows of one block also at lane 16",
+        "an address is lane << 16 | column: give it the address that tcgen05.alloc has stored, and add columns only",
+    ),
     "tensor_bounds": (
         "{here} uses {columns_of_info} from {cell} on, which the block has not allocated",
         "allocate as many columns as are used, and start from the address that tcgen05.alloc has stored",
     ),
     "tensor_lanes": (
-        "{here} of warp {warp} accesses lane {lane_of_cell} of tensor memory",
+        "{here} of warp {warp} names lane {lane_of_cell} of tensor memory",
         "warp {warp} reaches lanes {info} to {last_lane}: those of its number modulo 4; add {info} << 16 to the "
-        "address",
+        "address: devices take these whatever is named, but not in code for a debugger (-G)",
     ),
     "tensor_free detail=2": (
         "{here} frees {columns_of_info} of {address} that {at} has allocated",
@@ -357,6 +367,10 @@ TENSOR_MEMORY: Sentences = {
         "{here} uses {cell} after {there}, without tcgen05.fence::before_thread_sync",
         "tcgen05.fence::before_thread_sync must come before that thread arrives",
     ),
+    "tensor_fence info=3": (
+        "{here} uses {cell} after {there}, behind a cluster barrier where that thread has arrived with .relaxed",
+        "arrive without .relaxed: devices wait for its execution, but PTX puts nothing in order",
+    ),
     "tensor_fence": (
         "{here} uses {cell} after {there}, without tcgen05.fence::after_thread_sync",
         "tcgen05.fence::after_thread_sync must come after this thread has waited",
@@ -376,6 +390,23 @@ TENSOR_MEMORY: Sentences = {
     "tensor_pair info=3": (
         "{here} waits for the other block of the pair, where no warp executes it",
         "one warp of each block of the pair executes it",
+    ),
+    "tensor_pair info=6": (
+        "{here} frees while the other block of the pair may still be allocating at {at}",
+        "a cluster barrier, or an arrival of the other block, must come between its tcgen05.alloc and this: devices "
+        "fault otherwise",
+    ),
+    "tensor_overlap": (
+        "{here} {tensor_use} {cell}, and writes its result there",
+        "give the result other columns than the operands",
+    ),
+    "tensor_collector info=1": (
+        "{here} takes a matrix from the collector, whose buffer holds none{discarded}",
+        "the product before it with this buffer must be one with ::fill or ::use; one without a qualifier discards",
+    ),
+    "tensor_collector": (
+        "{here} takes a matrix from the collector, where {at} has filled in another one",
+        "a product with ::use or ::lastuse must have the matrix, its type and its shape of that with ::fill",
     ),
     "tensor_pair": (
         "{here} asks for {columns}, and the other block of the pair for {detail} at {at}",

@@ -54,6 +54,15 @@ class MemoryHazards(Evidence):
         element, more = self.element()
         bytes_ = f"{self.seen.info} bytes" if self.seen.info > 0 else "memory"
         advice = "compare the index with the size before the access"
+        if (
+            self.seen.space == "shared"
+            and self.instruction
+            and self.instruction.opcode.startswith(("tcgen05", "wgmma"))
+        ):
+            advice = (
+                "the matrix reaches that far by its descriptor: compare its start, its offsets (bits 16 to 29 and 32 "
+                "to 45, in units of 16 bytes) and its shape with where it lies"
+            )
         if self.seen.space == "local" and self.seen.address >= self.context.local_bytes and self.context.has_call_stack:
             more = f"the call stack, {STACK_BYTES} bytes of a thread, ends there"
             advice = f"see that the recursion ends; {advice}"
@@ -143,6 +152,13 @@ class MemoryHazards(Evidence):
                 "a cluster barrier after the last access to another block's shared memory must come before its exit",
             )
         return f"a warp exits and never waited for {other}", "wait for it before the kernel ends"
+
+    def explain_exited_relaxed(self) -> tuple[str, str]:
+        message, _ = self.explain_exited_with_work()
+        return (
+            f"{message}: the arrival at the cluster barrier between them is relaxed",
+            "arrive there without .relaxed, so that the access comes before: devices wait for its execution alone",
+        )
 
     def explain_stores_pending(self) -> tuple[str, str]:
         return self.explain_exited_with_work()

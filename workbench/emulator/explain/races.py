@@ -325,6 +325,13 @@ class Races(Launches):
             "call __syncwarp() between the accesses of the warp and the arrival, or let every lane arrive",
         )
 
+    def explain_race_relaxed(self) -> tuple[str, str]:
+        """The address of tensor memory, read behind a cluster barrier where its warp has arrived with .relaxed."""
+        return (
+            f"{self.both_accesses()}, and a relaxed arrival at a cluster barrier orders nothing",
+            "arrive at the cluster barrier without .relaxed: devices wait for the allocation, but PTX promises nothing",
+        )
+
     def both_accesses(self) -> str:
         """Who does what to which element here, and who did there."""
         seen, other = self.seen, self.other
@@ -384,6 +391,8 @@ class Races(Launches):
             for i in self.context.entry.instructions
             if (i.opcode.startswith("fence.") or _is_strong(i)) and _narrow_scope(i)
         }
+        if self.seen.space == "shared":  # of one cluster
+            narrow = {name: scope for name, scope in narrow.items() if scope == "block"}
         if not narrow:
             return ""
         scope = next(iter(narrow.values()))
@@ -408,6 +417,11 @@ class Races(Launches):
                 barrier = "__syncwarp()" if seen.other_warp == seen.warp else "__syncthreads()"
                 advice += f"; if they have it in different runs of the loop, {barrier} is missing {between}"
             return advice
+        if seen.space == "shared" and (copy := self.copy_that_reads()):
+            wait = "cp.async.bulk.wait_group.read" if "bulk_group" in copy.opcode else "the phase of its mbarrier"
+            return (
+                f"the copy may still be reading: {wait} by the thread that issued it, then a barrier, must come first"
+            )
         if seen.other_block == seen.block and seen.other_warp == seen.warp:
             return f"__syncwarp() is missing {between}"
         if self.instruction and "mbarrier::complete_tx" in self.instruction.opcode:
@@ -424,6 +438,11 @@ class Races(Launches):
             + (", make both accesses atomic" if atomic else "")
             + ", hand over with __threadfence() and an atomic flag on both sides, or use two launches"
         )
+
+    def copy_that_reads(self) -> Instruction | None:
+        """The other instruction, if it is a bulk copy from the shared memory that is written here."""
+        copies = self.other is not None and self.other.opcode.startswith(("cp.async.bulk", "cp.reduce.async.bulk"))
+        return self.other if copies and self.seen.info & 3 == 1 else None
 
     def have_one_element(self) -> bool:
         """Whether the line reads and stores one element by one index, which two threads of the block have. Of a line
