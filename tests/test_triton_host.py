@@ -123,6 +123,29 @@ def test_the_generator_of_the_device_counts_as_pytorchs(torch):
         assert generator.get_offset() == 0
 
 
+def test_operators_of_pytorch_have_the_type_of_an_autocast_of_the_device(torch):
+    with emulate():
+        x, layer = torch.randn(4, 8, device="cuda"), torch.nn.Linear(8, 8, device="cuda")
+        with torch.autocast("cuda"):
+            assert layer(x).dtype == torch.float16
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                assert (x @ x.T).dtype == torch.bfloat16
+            with torch.autocast("cuda", enabled=False):
+                assert layer(x).dtype == torch.float32
+            assert (x @ x.T).dtype == torch.float16
+        assert layer(x).dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+
+
+def test_a_generator_of_the_device_draws(torch):
+    with emulate():
+        draws = [
+            torch.randn(3, device="cuda", generator=torch.Generator(device="cuda").manual_seed(seed))
+            for seed in (1, 1, 2)
+        ]
+        assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+        assert isinstance(torch.default_generator, torch.Generator)
+
+
 def test_functions_of_libraries_run_as_they_are_on_tensors_of_the_cpu(torch):
     class Doubled(torch.autograd.Function):
         @staticmethod

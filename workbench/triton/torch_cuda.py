@@ -55,7 +55,7 @@ def cuda_emulated(target: Target, cuda: bool, follower: Follower | None) -> Iter
             return func(*args, **kwargs) if follower is None else follower(func, args, kwargs)
 
     with ExitStack() as stack:
-        changes = [*_of_tensors(torch), *_of_cuda(torch, target)] if cuda else []
+        changes = [*_of_tensors(torch), *_of_cuda(torch, target), *_of_autocast(torch)] if cuda else []
         changes += follower.methods() if follower is not None else []
         for owner, name, new in changes:
             held = vars(owner).get(name, _MISSING)
@@ -129,7 +129,47 @@ def _of_tensors(torch: Any) -> list[tuple[Any, str, Any]]:
         *((torch.Tensor, name, without_device(getattr(base, name))) for name in ("to", "new_tensor")),
         *((torch, name, without_device(getattr(torch, name))) for name in ("tensor", "as_tensor", "asarray")),
         (torch, "get_default_device", lambda: here),
+        (torch, "Generator", _generator_type(torch)),
     ]
+
+
+def _generator_type(torch: Any) -> Any:
+    """``torch.Generator``, of which one of CUDA draws as one of the CPU does."""
+    base = torch.Generator
+
+    class Meta(type(base)):  # type: ignore[misc]
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, base)
+
+    class Generator(base, metaclass=Meta):  # type: ignore[misc, valid-type]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return super().__new__(cls, _on_cpu(device))
+
+    return Generator
+
+
+def _of_autocast(torch: Any) -> list[tuple[Any, str, Any]]:
+    """``torch.autocast("cuda")`` is that of the CPU, too, where its operators are; PyTorch lists which they are."""
+    kind = torch.autocast
+    enter, leave, held = kind.__enter__, kind.__exit__, []
+
+    def entered(self: Any) -> Any:
+        if self.device == "cuda":
+            held.append((torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")))
+            _set_autocast(torch, self._enabled, self.fast_dtype)
+        return enter(self)
+
+    def left(self: Any, *error: Any) -> Any:
+        if self.device == "cuda":
+            _set_autocast(torch, *held.pop())
+        return leave(self, *error)
+
+    return [(kind, "__enter__", entered), (kind, "__exit__", left)]
+
+
+def _set_autocast(torch: Any, enabled: bool, dtype: Any) -> None:
+    torch.set_autocast_enabled("cpu", enabled)
+    torch.set_autocast_dtype("cpu", dtype)
 
 
 def _of_cuda(torch: Any, target: Target) -> list[tuple[Any, str, Any]]:
