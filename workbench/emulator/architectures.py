@@ -6,21 +6,6 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-__all__ = [
-    "ARCHITECTURES",
-    "BY_CAPABILITY",
-    "DEFAULT",
-    "DEVICES",
-    "H200",
-    "PORTABLE_CLUSTER",
-    "ArchitectureError",
-    "DeviceLimits",
-    "architecture",
-    "chosen",
-    "limits_of",
-    "missing",
-]
-
 ARCHITECTURES = (
     "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100f", "sm_100a", "sm_103",
     "sm_103f", "sm_103a", "sm_110", "sm_110f", "sm_110a", "sm_120", "sm_120f", "sm_120a", "sm_121", "sm_121f",

@@ -15,8 +15,6 @@ from .host_code import DeviceCode, HostCode, SourceError, SourceFiles
 from .ptx import source_files
 from .source_lines import RANDOM, cuda_headers, random_headers, standard_headers
 
-__all__ = ["CompileError", "Compiled", "CompilerUnavailable", "compile_source", "compile_with_nvcc"]
-
 _MOST_ATTEMPTS = 8
 _MOST_NAMED = 4
 _ERROR = re.compile(r"^(.+?)\((\d+)\): (?:catastrophic )?error\b", re.MULTILINE)

@@ -13,8 +13,6 @@ from .memory import Allocation, Memory
 from .program import Entry
 from .stack import STACK
 
-__all__ = ["LaunchContext"]
-
 
 @dataclass(slots=True)
 class LaunchContext:

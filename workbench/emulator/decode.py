@@ -31,9 +31,6 @@ from .operations import (
 from .source_lines import outside_cuda
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
 
-__all__ = ["ALLOCA", "ALLOCA_BYTES", "Layout", "UnsupportedInstruction", "decode", "observing"]
-
-
 ALLOCA, ALLOCA_BYTES = "%alloca", 1 << 13
 """The local variable that ``alloca`` takes its memory of, and its bytes: of one thread."""
 

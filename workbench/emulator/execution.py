@@ -41,8 +41,6 @@ from .source_lines import is_of_cuda, text_of
 from .statistics import KernelFault, Statistics
 from .trace import Timeline, Traced
 
-__all__ = ["Checks", "Prepared", "Rules", "Series", "Suppression", "execute", "prepare", "run"]
-
 # ------------------------------------------------------------------------------------------------- which findings count
 
 _COMMENT = re.compile(r"(?P<before>.*?)(?://|/\*|#)\s*workbench:\s*allow\s+(?P<names>[\w, ]+)")

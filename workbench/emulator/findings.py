@@ -7,8 +7,6 @@ from enum import StrEnum
 
 from .ptx import SourceLocation
 
-__all__ = ["Finding", "FindingKind", "Severity"]
-
 
 class FindingKind(StrEnum):
     """The kinds of hazard that a launch can have."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from . import ptx
 from .stack import STACK, Frame, StackCalls, called_on_stack
 
-__all__ = ["inline_calls"]
-
 _MAX_INSTRUCTIONS = 1_000_000
 _MAX_DEPTH = 200
 _MAX_COPIES = 5_000

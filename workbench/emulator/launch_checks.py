@@ -18,29 +18,6 @@ from .memory import Allocation, Memory, TensorMap, tensor_bytes
 from .program import Entry, Signature
 from .table import CELL, Constant
 
-__all__ = [
-    "DEFAULT_STREAM",
-    "Argument",
-    "ArgumentError",
-    "Dimensions",
-    "Edge",
-    "Event",
-    "LaunchError",
-    "Order",
-    "Shape",
-    "StructBytes",
-    "check_arguments",
-    "check_launch",
-    "check_size",
-    "constant_pool",
-    "parameter_buffer",
-    "registers_of",
-    "seconds_of",
-    "shared_bytes_of",
-    "triple",
-    "whole_number",
-]
-
 Dimensions = int | Sequence[int]
 _MOST_WARPS = 2**24  # of a grid: more would take hours
 _MOST_LOCAL_BYTES = 2**31  # of all resident threads

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-__all__ = ["KernelName", "kernel_name_of", "matches"]
-
 _LIBRARY = "libc++.1.dylib" if sys.platform == "darwin" else "libstdc++.so.6"
 
 _TYPE = r"(?:(?:un)?signed )?(?:long )*[\w:]+(?:<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>)?"

@@ -12,21 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "BYTES",
-    "ELEMENT_TYPES",
-    "FIELDS",
-    "FIRST_ADDRESS",
-    "HEAP",
-    "LARGE",
-    "Allocation",
-    "Memory",
-    "PixelBox",
-    "TensorMap",
-    "tensor_bytes",
-]
-
-
 # ------------------------------------------------------------------------------------------------------- an array in it
 
 

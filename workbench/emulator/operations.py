@@ -11,21 +11,6 @@ from typing import NamedTuple
 from . import _engine, ptx
 from .memory import FIELDS
 
-__all__ = [
-    "Letter",
-    "TensorOperation",
-    "edit_steps",
-    "letters_of",
-    "listed_name",
-    "lowered",
-    "match",
-    "normalise",
-    "operations",
-    "result_type",
-    "special_registers",
-    "tensor_operation",
-]
-
 # -------------------------------------------------------------------------------- opcodes under the names of the engine
 
 _ORDERS = {"weak": 0, "volatile": 1, "mmio": 1, "relaxed": 1, "acquire": 2, "release": 3, "acq_rel": 4, "sc": 5}

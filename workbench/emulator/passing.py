@@ -25,8 +25,6 @@ from .values import (
     texture_header,
 )
 
-__all__ = ["Arguments"]
-
 _MAP_BYTES, _MAP_ALIGN = 128, 64
 
 

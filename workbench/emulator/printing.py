@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from .memory import Memory
 
-__all__ = ["printed_text"]
-
 _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|j|z|t|L)?([a-zA-Z%])")
 _MOST_WIDTH = 4096
 

@@ -18,8 +18,6 @@ from .memory import HEAP, Allocation, Memory
 from .source_lines import asm_at_its_first_line, text_of
 from .table import DecodedEntry
 
-__all__ = ["Entries", "Entry", "Program", "Signature", "kernel_line", "line_numbers"]
-
 _MOST_VARIABLE_BYTES = 1 << 30
 
 

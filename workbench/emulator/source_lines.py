@@ -14,22 +14,6 @@ from pathlib import Path
 
 from .ptx import SourceLocation, source_files
 
-__all__ = [
-    "MATHEMATICAL",
-    "RANDOM",
-    "STANDARD",
-    "asm_at_its_first_line",
-    "cuda_headers",
-    "header_folder",
-    "is_of_cuda",
-    "outside_cuda",
-    "random_headers",
-    "source_line",
-    "standard_headers",
-    "text_of",
-    "through",
-]
-
 # -------------------------------------------------------------------------------------------------------------- headers
 
 RANDOM = "curand"

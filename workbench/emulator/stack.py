@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 
 from . import ptx
 
-__all__ = ["STACK", "STACK_BYTES", "Frame", "StackCalls", "called_on_stack"]
-
 STACK = "%stack"
 """The local variable that frames lie in."""
 

@@ -30,8 +30,6 @@ from .trace import Traced
 from .unoptimised import Beside
 from .values import Argument, Array
 
-__all__ = ["MOST_FINDINGS", "MOST_WARP_INSTRUCTIONS", "Report", "Session", "launch"]
-
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds."""
 HOST_READS, HOST_WRITES = -1, -2

@@ -16,8 +16,6 @@ from .findings import Finding
 from .program import Entry
 from .trace import Timeline
 
-__all__ = ["KINDS", "Counters", "Counts", "KernelFault", "Line", "Profile", "Statistics", "instruction_kind", "profile"]
-
 # ------------------------------------------------------------------------------------------------------------- counters
 # A set of counts is a ``collections.Counter`` of whole numbers. Its names are
 #

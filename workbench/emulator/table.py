@@ -12,8 +12,6 @@ import numpy.typing as npt
 from . import _engine, ptx
 from .operations import Letter, special_registers
 
-__all__ = ["ABSENT", "CELL", "Constant", "DecodedEntry", "Operand", "Row", "Step", "Table", "assign_cells", "cell_size"]
-
 # ------------------------------------------------------------------------------------------- cells of the register file
 # PTX has as many registers as the compiler liked, 128 or 256 bytes each in the emulator. Registers whose lifetimes do
 # not meet share a cell, which keeps a warp's file in the cache. Lifetimes come from a backward dataflow over basic

@@ -20,8 +20,6 @@ from . import _engine, ptx
 from .program import Entry, kernel_line
 from .source_lines import source_line
 
-__all__ = ["MOST_EVENTS", "Timeline", "Traced", "chrome_trace"]
-
 MOST_EVENTS = 200_000
 """Of a timeline, unless another number is asked for: some 40 MB of JSON."""
 

@@ -21,8 +21,6 @@ from .program import Entry
 from .source_lines import outside_cuda
 from .statistics import KernelFault
 
-__all__ = ["Beside"]
-
 _KINDS = {
     **{"ld": "load", "ldu": "load", "st": "store", "atom": "atomic", "red": "atomic"},
     **{"bar": "barrier", "barrier": "barrier"},

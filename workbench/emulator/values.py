@@ -14,21 +14,6 @@ import numpy.typing as npt
 from .launch_checks import ArgumentError
 from .memory import Allocation, PixelBox
 
-__all__ = [
-    "Argument",
-    "Array",
-    "Output",
-    "Strided",
-    "Struct",
-    "SurfaceOf",
-    "TensorMapOf",
-    "TextureOf",
-    "element_type_of",
-    "members",
-    "numpy_array",
-    "texture_header",
-]
-
 Array = npt.NDArray[Any]
 
 

@@ -14,8 +14,6 @@ from ..emulator import Allocation, ArgumentError, Memory, Output
 from .host import Array, as_numpy, bounds_of, bytes_at, dtype_of, is_dense, is_reinterpreted, mapped, owner_of
 from .unwritten import Unwritten
 
-__all__ = ["Placed", "Placement"]
-
 _LEAST_ADDRESS, _MOST_ADDRESSES = 1 << 32, 1 << 16
 
 

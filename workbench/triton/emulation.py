@@ -32,19 +32,6 @@ from .torch_cuda import cuda_emulated, has_cuda
 from .tuners import bench_inductors, restore
 from .unwritten import Unwritten
 
-__all__ = [
-    "CONFIGURATION",
-    "HEURISTICS",
-    "Emulation",
-    "Reference",
-    "bench_instead",
-    "differences",
-    "emulate",
-    "expected_of",
-    "inductor_for_triton",
-    "when_imported",
-]
-
 _LAUNCH_OPTIONS = ("strict", "suppress", "max_findings", "counters", "max_warp_instructions", "max_seconds")
 _LONGEST_SERIES = 200
 _CONTEXTS: list[Emulation] = []

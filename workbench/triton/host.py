@@ -14,24 +14,6 @@ import numpy as np
 
 from ..emulator import ArgumentError, Output
 
-__all__ = [
-    "Array",
-    "HostArray",
-    "as_numpy",
-    "bounds_of",
-    "bytes_at",
-    "copies",
-    "dtype_of",
-    "is_array",
-    "is_dense",
-    "is_descriptor",
-    "is_reinterpreted",
-    "is_tensor",
-    "mapped",
-    "owner_of",
-    "snapshot",
-]
-
 Array = np.ndarray[Any, Any]
 
 _OWN_TYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}

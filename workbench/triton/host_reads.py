@@ -17,8 +17,6 @@ from ..emulator import Finding, FindingKind, SourceLocation
 from .host import as_numpy, bounds_of, bytes_at, is_dense
 from .unwritten import Unwritten
 
-__all__ = ["Follower", "numpys_empty"]
-
 _FLOATS, _OTHERS = 0xFF, 0xA5  # what new memory holds: floats are NaN
 _MAKING = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"})
 _COPYING = frozenset({"clone", "_to_copy", "copy_"})

@@ -39,8 +39,6 @@ from ..emulator.memory import ELEMENT_TYPES
 from .arrays import Placed, Placement
 from .target import Target, registers_of_cubin
 
-__all__ = ["Compiled", "LaunchFault", "Launched", "Mismatch", "decoded", "in_python", "parameter_name", "run"]
-
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _SWIZZLES = (0, 32, 64, 128)
 _HALVES: dict[str, Any] = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}

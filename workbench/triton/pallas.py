@@ -20,8 +20,6 @@ from ..emulator import Output
 from ..model.errors import WrongUsage
 from .target import Target
 
-__all__ = ["MODULE", "pallas_emulated"]
-
 MODULE = "jax._src.pallas.pallas_call"
 """The module of JAX that says how a ``pallas_call`` is lowered."""
 

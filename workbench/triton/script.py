@@ -13,8 +13,6 @@ from typing import Any
 from ..model.errors import WorkbenchError, WrongUsage
 from .emulation import Emulation, emulate
 
-__all__ = ["ScriptFailed", "run_script"]
-
 
 class ScriptFailed(WorkbenchError):
     """The file ended with an exception that no hazard explains; the message has the exception, with its line."""

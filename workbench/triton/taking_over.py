@@ -20,8 +20,6 @@ from .launching import parameter_name
 from .target import Driver, Target
 from .tuners import Launching, bench, benchmarked, launch_configurations
 
-__all__ = ["TritonUnavailable", "taken_over"]
-
 
 class TritonUnavailable(WorkbenchError):
     """Triton is not installed; the message says how to install it."""

@@ -11,8 +11,6 @@ from ..emulator import DeviceLimits
 from ..emulator.architectures import BY_CAPABILITY
 from ..model.errors import WrongUsage
 
-__all__ = ["Driver", "Target", "registers_of_cubin", "target_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -19,8 +19,6 @@ from ..emulator import DeviceLimits
 from .host_reads import Follower
 from .target import Target
 
-__all__ = ["cuda_emulated", "has_cuda"]
-
 _MEMORY = 80 << 30
 _VERSION = "13.0"
 _NOTHING = """set_device synchronize empty_cache ipc_collect init reset_peak_memory_stats reset_max_memory_allocated

@@ -16,8 +16,6 @@ from .host import Array, as_numpy, bytes_at, is_array, snapshot
 from .launching import Launched
 from .unwritten import Unwritten
 
-__all__ = ["Launching", "bench", "bench_inductors", "benchmarked", "launch_configurations", "restore"]
-
 _POISON = 0xA5
 _NEVER = float("inf")
 

@@ -12,8 +12,6 @@ import numpy as np
 from ..emulator import Output
 from .host import Array, as_numpy, bounds_of, bytes_at, owner_of
 
-__all__ = ["Unwritten"]
-
 _WINDOW = 16  # bytes that are compared together, of elements that may have any byte's value
 
 

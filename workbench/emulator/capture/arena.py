@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from ..memory import FIRST_ADDRESS, Allocation, Memory
 
-__all__ = ["ARENA_BYTES", "Arena"]
-
 ARENA_BYTES = 1 << 42
 """Of addresses. Pages that nobody touches take no memory."""
 

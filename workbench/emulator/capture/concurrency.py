@@ -12,8 +12,6 @@ from ..source import nothing
 from ..standalone import HOST_READS, HOST_WRITES, MOST_FINDINGS
 from ..statistics import Statistics
 
-__all__ = ["Concurrency", "Moment"]
-
 _MOST = 32
 """Launches that are kept, so that later ones are compared with their accesses."""
 

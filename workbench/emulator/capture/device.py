@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..architectures import DeviceLimits
 
-__all__ = ["TOTAL_MEMORY", "attributes"]
-
 TOTAL_MEMORY = 80 << 30
 
 

@@ -24,8 +24,6 @@ from ..findings import Finding, Severity
 from .server import HostEvent, Launched, Options, Server
 from .sites import line_of, test_of
 
-__all__ = ["CaptureError", "Captured", "HostFinding", "capture"]
-
 _LIBRARY = "libworkbench_cuda.so.1"
 _NAMES = ("libcudart.so.12", "libcudart.so.13", "libcuda.so.1")
 _SOCKET = "WORKBENCH_CAPTURE"

@@ -29,8 +29,6 @@ from .arena import ARENA_BYTES, Arena
 from .concurrency import Concurrency, Moment
 from .device import TOTAL_MEMORY, attributes
 
-__all__ = ["HostEvent", "Launched", "Options", "Server"]
-
 _SPACES = {0: "device", 1: "managed", 2: "pinned", 5: "texture"}
 _PAGE = 4096
 _MOST_ROWS = 4096

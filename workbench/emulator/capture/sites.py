@@ -8,8 +8,6 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-__all__ = ["line_of", "test_of"]
-
 _OF_NOBODY = ("cuda_runtime.h", "crt/", "/bits/", "/c++/", ".cudafe1.stub.c", "cuda_runtime_api.h")
 _LIBRARIES = ("/libc.so", "/libstdc++", "/ld-linux", "libpthread")
 

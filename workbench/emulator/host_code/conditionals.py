@@ -10,8 +10,6 @@ from pathlib import Path
 
 from .tokens import SourceError, Token, tokens_of
 
-__all__ = ["Include", "Macro", "Preprocessed", "as_nvcc", "conditions", "constants", "directive", "preprocessed"]
-
 _PARTS = re.compile(r"#\s*(\w*)\s*(.*)", re.DOTALL)
 _CONTINUED = re.compile(r"\\\r?\n")
 _COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*")|/\*.*?\*/|//[^\n]*""", re.DOTALL)

@@ -9,8 +9,6 @@ from itertools import pairwise
 from .conditionals import Macro
 from .tokens import SourceError, Token
 
-__all__ = ["Declaration", "declarations"]
-
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CLASS_KEYS = frozenset({"struct", "class", "union", "enum"})
 _ACCESS = frozenset({"public", "private", "protected"})

@@ -17,8 +17,6 @@ from .stubs import header_of, is_device_library, is_host_library
 from .tokens import SourceError, Token
 from .torch_header import TORCH
 
-__all__ = ["SourceFile", "SourceFiles"]
-
 _LONGEST_ARGUMENTS = 200  # tokens of a template's
 _MOST_FOLDERS = 8  # above a file, where headers of its project are looked for
 _OF_ROOTS = (".git", ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt", "pyproject.toml", "setup.py")

@@ -11,8 +11,6 @@ from .declarations import Declaration
 from .stubs import ANNOTATING
 from .tokens import Token
 
-__all__ = ["Selection", "leaves", "used_words"]
-
 _ON_DEVICE = frozenset({"__device__", "__constant__", "__shared__", "__managed__", "__global__", "__grid_constant__"})
 _OF_EXPANSION = _ON_DEVICE | {"__host__", "constexpr", "consteval"}
 _OF_TYPES = frozenset({"struct", "class", "union", "enum", "using", "typedef", "constexpr", "concept"})

@@ -7,20 +7,6 @@ from collections.abc import Collection
 from ..source_lines import MATHEMATICAL
 from .torch_header import PHILOX, TORCH
 
-__all__ = [
-    "ANNOTATING",
-    "HEADERS",
-    "PRELUDE",
-    "cub_header",
-    "header_of",
-    "implicit_header",
-    "is_device_library",
-    "is_host_library",
-    "may_define_macros",
-    "standard_includes",
-    "stub_for",
-]
-
 PRELUDE = "workbench/implicit.h"
 _TORCH = "workbench/torch.h"
 _DRIVER = "workbench/cuda.h"

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["SourceError", "Token", "tokens_of"]
-
 
 class SourceError(ValueError):
     """A source that cannot be taken apart; ``line`` is where, the message what was not understood."""

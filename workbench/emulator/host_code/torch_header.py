@@ -1,7 +1,5 @@
 """What kernels of PyTorch extensions use of PyTorch's headers: half types, packed accessors, a few macros."""
 
-__all__ = ["PHILOX", "TORCH"]
-
 _HALF = r"""#pragma once
 #include "workbench/cuda.h"
 #include <cstdint>
