@@ -3,8 +3,7 @@
 What `__all__` lists is the public interface and follows semantic versioning (before 1.0 a new minor version may change
 it, a patch may not), and so do `workbench.ops`, `workbench.emulator`, `workbench.triton`, the operations in
 `workbench.kernels` (`GEMM`, `MATVEC`, `VECTOR_ADD`), the command line and the headers in `cuda_src/include`. Everything
-else may change at any time.
-"""
+else may change at any time."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -2,8 +2,7 @@
 
 A module of a project, a task or a script that the command executes may exit, crash, or kill its process. The process
 that was started waits for the one that works, and hands signals on to it, so that the command never ends without a
-word.
-"""
+word."""
 
 from __future__ import annotations
 
@@ -72,8 +71,7 @@ _OF_TERMINAL = 0x80
 def supervised(command: Callable[[], int]) -> int:
     """The exit code of a command, or 1 where its process ends before the command does, which is then said.
 
-    Where there are no such processes (only Linux has them), the command is executed here.
-    """
+    Where there are no such processes (only Linux has them), the command is executed here."""
     if sys.platform != "linux":
         return command()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*HANDED_ON, signal.SIGCHLD})
@@ -105,8 +103,7 @@ def supervised(command: Callable[[], int]) -> int:
 class _Interrupt:
     """Raises KeyboardInterrupt once where Ctrl-C comes twice: from the terminal or a group, and handed on.
 
-    Python swallows what is raised while it frees something (`sys.unraisablehook`): then it is raised a little later.
-    """
+    Python swallows what is raised while it frees something (`sys.unraisablehook`): then it is raised a little later."""
 
     AGAIN, LATER = 0.5, 0.02
 

@@ -2,8 +2,7 @@
 
 `verify` reads from top to bottom. Problems are drawn, and one after the other solved and judged. The first that fails
 ends that, and Hypothesis looks for a smaller one that fails: it draws the same problems once more, knows which have
-passed, and changes the one that failed. Then it is said what the failure looks like.
-"""
+passed, and changes the one that failed. Then it is said what the failure looks like."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ def verify(
     back, and may look ahead. Raises CompilerUnavailable.
 
     A stage whose Python code changes what judges it has failed whatever else it does (TAMPERING); what it has changed
-    is put back.
-    """
+    is put back."""
     watch, there, stage = integrity.Watch(), list[str](), stage.on(machine_for(stage, device))
     drawing = _drawing(stage, device, examples if problems is None else len(problems), seed)
     search = _Search(stage, device, call, on_problem)
@@ -167,8 +165,7 @@ def run_problem(stage: Stage[Any], device: Device, problem: Problem, *, twice: b
 
     `twice`: a right answer is asked for again, on fresh memory, and has to be the same (unless the stage says it is not
     deterministic), and then one for other inputs in that memory. Raises CompilerUnavailable; everything that is the
-    stage's fault is in the failure.
-    """
+    stage's fault is in the failure."""
     try:
         return run_case(stage, device, Case.of(problem), twice=twice)
     except BadOperation as error:
@@ -261,8 +258,7 @@ class _Search:
     def fails_again(self, problem: Problem) -> bool:
         """Whether a problem that has failed before, and can be taken, fails in its own tier.
 
-        It leaves no trace where it passes: a record does not depend on what was remembered where it was made.
-        """
+        It leaves no trace where it passes: a record does not depend on what was remembered where it was made."""
         if self.stage.supports(problem) is not None:
             return False
         failure, _ = self.judge(problem, twice=True)
@@ -330,8 +326,7 @@ class _Search:
         none of these fails, of those that the trial names. It draws the same problems once more, and those that have
         passed are known.
 
-        Raises BadOperation where the strategy of the operation fails, and CompilerUnavailable.
-        """
+        Raises BadOperation where the strategy of the operation fails, and CompilerUnavailable."""
         trial, before = replace(trial, twice=trial.twice and self._only_twice()), self.last
         raised: list[Exception] = []
 
@@ -497,8 +492,7 @@ def agree(
 ) -> Agreement:
     """Solve `examples` random problems on two devices: bit-equal in the exact tier, both within the bound in the other.
 
-    Problems have the emulator's sizes. Raises CompilerUnavailable.
-    """
+    Problems have the emulator's sizes. Raises CompilerUnavailable."""
     result = Agreement(stage.operation, stage.name, [first.name, second.name], seed)
     stages = [stage.on(device.machine) for device in (first, second)]
     drawing = Problems(registry.operation_of(stage), stages, "emulator", examples, seed)

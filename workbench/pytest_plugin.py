@@ -8,8 +8,7 @@ kernels of its own it is those stages; `@pytest.mark.workbench("gemm")` chooses 
 A project whose tests do not take the fixture is left alone: nothing of the workbench is imported there.
 
 In a test that takes the fixture `workbench_triton`, launches of Triton kernels run in the emulator, as in
-`workbench.triton.emulate`; `@pytest.mark.workbench_triton(target="sm_80")` has arguments of that.
-"""
+`workbench.triton.emulate`; `@pytest.mark.workbench_triton(target="sm_80")` has arguments of that."""
 
 from __future__ import annotations
 

@@ -35,12 +35,10 @@ from ..sandbox.host import Host, Remote, StageModule, declare
 from ..toolchain.compiling import limit
 
 # ----------------------------------------------------------------------------- the project around the working directory
-
 FILE = "pyproject.toml"
 
 KEYS = {"kernels": "a list of modules", "cuda": "a folder", "reports": "a folder"}
 """What `[tool.workbench]` may hold."""
-
 
 MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -55,8 +53,7 @@ class Project:
 
     `kernels` are importable modules, from `root` or `root/src`; a package stands for all modules in it, and none means
     that the project has no kernels of its own. `cuda` is the folder of the CUDA sources, None where each module has
-    them beside itself.
-    """
+    them beside itself."""
 
     root: Path
     name: str
@@ -68,8 +65,7 @@ class Project:
 def find(start: Path | None = None) -> Project | None:
     """The nearest project from `start` (default: the working directory) upwards that has a `[tool.workbench]`.
 
-    Raises BadProject.
-    """
+    Raises BadProject."""
     start = start or Path.cwd()
     for folder in (start, *start.parents):
         path = folder / FILE
@@ -283,8 +279,7 @@ def _declare(withheld: list[str], operations: dict[str, Operation[Any]], homes: 
 def hosted(stage: Stage[Any]) -> Stage[Any]:
     """The stage as it is judged: what is its own of its functions runs in the process of the stages.
 
-    What has been put in the place of a declared function, and stages that no module declares, stay as they are.
-    """
+    What has been put in the place of a declared function, and stages that no module declares, stay as they are."""
     found = loaded()
     owner = found.operations.get(stage.operation)
     known = found.declared.get(stage.spec)
@@ -463,8 +458,7 @@ def select(specs: Iterable[str]) -> list[Stage[Any]]:
     """The stages that the specs name: `gemm` (an operation), `gemm:naive`, or `naive` (in every operation that has it).
 
     No spec at all means every stage: of the project's own operations in a project, else of all. Raises UnknownSpec,
-    and BadProject where something that might have been meant cannot be used.
-    """
+    and BadProject where something that might have been meant cannot be used."""
     wanted = list(specs)
     every, found = stages(), loaded()
     if not wanted:

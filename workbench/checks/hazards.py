@@ -23,10 +23,8 @@ from ..workers.prefetch import CasesAhead
 SECONDS = 20.0
 """How long the emulator may take for the problem."""
 
-
 AFTER_TIMEOUT = 5.0, 10_000_000
 """Seconds, and warp instructions of a block, after a hang: that is to be reported soon after its deadline."""
-
 
 NOT_OF_A_LAUNCH = (
     Verdict.COMPILE_ERROR,
@@ -37,21 +35,17 @@ NOT_OF_A_LAUNCH = (
 )
 """Failures before anything has run: the emulator has nothing to add."""
 
-
 WRONG_ANSWERS = (Verdict.MISMATCH, Verdict.INPUT_CHANGED, Verdict.NOT_DETERMINISTIC, Verdict.STALE)
 """What a hazard comes to on a GPU, as its warps happen to run: the hazard's name is the verdict then."""
 
-
 THREADS = 4
 """So many threads compute references while a GPU solves problems."""
-
 
 EXAMPLES = 4
 """Problems that a stage solves in the emulator while a GPU verifies it, of DRAWN ones: edge cases of the stage come
 first, then those with the most work, since of a small one a single tile is all there is."""
 
 DRAWN = 16
-
 
 ANSWERS = "the GPU's answers: "
 BY_LUCK = "the GPU's answers are right, by luck or because it does not need what is missing; the emulator finds: "
@@ -77,8 +71,7 @@ def _close(starting: Future[IsolatedDevice]) -> None:
 class HazardSearch:
     """Looks for hazards in a stage, in the emulator, while a GPU verifies it: there they may show another day.
 
-    The emulator has a process of its own for it, so that the search takes no time of the verification's.
-    """
+    The emulator has a process of its own for it, so that the search takes no time of the verification's."""
 
     def __init__(self, stage: Stage[Any], seed: int) -> None:
         self._stage, self._seed = stage, seed

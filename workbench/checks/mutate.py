@@ -2,8 +2,7 @@
 
 A mutant is one token of a source changed: a barrier left out, an index one too large, a `<` become `<=`. A mutant that
 passes shows a hole in the problems or in the checks, or changes nothing that matters: then the source's file in the
-folder `equivalent` beside it says why.
-"""
+folder `equivalent` beside it says why."""
 
 from __future__ import annotations
 
@@ -345,8 +344,7 @@ class _Trial:
     def judge(self, mutant: Mutant, number: int, folder: Path) -> Judged:
         """The mutant in the place of the file that has this number among the source and its headers.
 
-        Raises CompileError where it is the source as it is that does not compile.
-        """
+        Raises CompileError where it is the source as it is that does not compile."""
         from .. import harness
 
         for i, (path, name) in enumerate(names(source_of(self.stage)).items()):
@@ -459,8 +457,7 @@ def mutate(
 
     `pool` are `Processes` or a `Cluster`; the outcome does not depend on how many workers it has, or on their order.
     `on_start` is told how many there are, `on_mutant` each outcome. Raises CompilerUnavailable, CompileError where a
-    source does not compile as it is, and BadExplanation for a malformed file of equivalent mutants.
-    """
+    source does not compile as it is, and BadExplanation for a malformed file of equivalent mutants."""
     chosen = sample(stages, limit, seed)
     problems = {stage.spec: _problems(stage, examples, seed) for stage in stages}
     uses = {m.path: m for m in chosen}

@@ -77,8 +77,7 @@ PLACE = re.compile(r"\b(?:at|in) (?:(?:0x[0-9a-f]+|[^\n]*?\+0x[0-9a-f]+) in )?(?
 def parse(tool: str, output: str) -> list[Report]:
     """What a tool printed, as reports; those that name no line of a CUDA source are left out.
 
-    A report begins with a line that is not indented after the prefix `=========`, and has its details indented.
-    """
+    A report begins with a line that is not indented after the prefix `=========`, and has its details indented."""
     found: list[Report] = []
     for block in _blocks(output):
         places = [(match["file"], int(match["line"])) for text in block for match in [PLACE.search(text)] if match]
@@ -148,8 +147,7 @@ def look(stage: Stage[Any], problem: Problem) -> tuple[list[Report], list[str]]:
 def add(stage: Stage[Any], verification: Verification, problems: Iterable[Problem]) -> None:
     """Look at problems of a verified stage; what is found fails a stage that passed, and is told with one that failed.
 
-    Raises SanitizerUnavailable.
-    """
+    Raises SanitizerUnavailable."""
     for problem in problems:
         reports, trouble = look(stage, problem)
         message = "\n".join([*([merged(reports)] if reports else []), *trouble])

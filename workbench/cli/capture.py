@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..emulator.capture import Captured
     from ..report.judged import Judged
 
-
 _STDERR = 2
 
 
@@ -47,8 +46,7 @@ def capture(program: tuple[str, ...], as_json: bool, sarif_file: Path | None, **
       workbench capture --sarif tests.sarif python -m pytest tests
       workbench capture --kernel reduce -- ./program -n 8
 
-    Exit codes: 0 no hazard, 1 a hazard, a call or a kernel that is not emulated; otherwise that of the program.
-    """
+    Exit codes: 0 no hazard, 1 a hazard, a call or a kernel that is not emulated; otherwise that of the program."""
     from .. import emulator
     from ..emulator.capture import CaptureError
     from ..emulator.capture import capture as run

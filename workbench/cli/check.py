@@ -220,8 +220,7 @@ class Launcher:
         """The arguments between angle brackets, with the values of constants of the host.
 
         `known` are names that the compiler knows. `example` has arguments by the kinds of all parameters, `required`
-        of those without a default.
-        """
+        of those without a default."""
         parts = split(re.sub(r"\s+", " ", self.arguments)[1:-1])
         given = []
         for number, part in enumerate(parts):
@@ -362,8 +361,7 @@ def check(file: Path, include: tuple[Path, ...], as_json: bool) -> None:
     """Read the launches in FILE.cu, such as a PyTorch extension, and propose how to emulate them.
 
     For each launch of the host code it prints a command of `workbench emulate`: the kernel, its grid and block,
-    arrays for its tensors. Below are the questions that the file does not answer, and what was assumed.
-    """
+    arrays for its tensors. Below are the questions that the file does not answer, and what was assumed."""
     from ..emulator.source import source_files
     from . import launches as given
 

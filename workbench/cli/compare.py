@@ -55,8 +55,7 @@ def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -
 
     A and B are results: a JSON file, the folder of a report, or COMMIT:path for a state in git.
 
-    Exit codes: 0 nothing is slower, 1 something is SLOWER, 2 wrong usage, or the results cannot be compared.
-    """
+    Exit codes: 0 nothing is slower, 1 something is SLOWER, 2 wrong usage, or the results cannot be compared."""
     try:
         runs = store.read(before), store.read(after)
         found = changes.compare(*runs, tolerance=tolerance / 100, by=By(by))
@@ -117,8 +116,7 @@ def diff(before: str, after: str | None, problem_text: str | None, as_json: bool
     A and B are SPEC, the current state of a stage, or SPEC@N, a kept version. A alone is compared with its parent.
     Instructions are SASS if nvdisasm or cuobjdump is installed, otherwise PTX. They are those of the variant for
     --problem, or for the first timed problem that both support. An operation without timed problems has one of moderate
-    extents instead. Times are those of the kept versions.
-    """
+    extents instead. Times are those of the kept versions."""
     last = differences.Side.of(after or before)
     sides = differences.Side.of(before if after else differences.parent_of(last)), last
     problem = problems_of([sides[0].stage], problem_text).get(sides[0].stage.operation)
@@ -183,18 +181,9 @@ def _change(row: Row) -> str:
 
 @click.command()
 @click.option(
-    "--html",
-    "as_html",
-    is_flag=True,
-    help="Write one HTML page that needs no other file: OUTPUT/<device>/report.html.",
+    "--html", "as_html", is_flag=True, help="Write one HTML page that needs no other file: OUTPUT/<device>/report.html."
 )
-@click.option(
-    "-o",
-    "target",
-    type=ResultFile(),
-    metavar="FILE",
-    help="With --html: the file to write.",
-)
+@click.option("-o", "target", type=ResultFile(), metavar="FILE", help="With --html: the file to write.")
 @click.option(
     "--trace",
     "traces",
@@ -208,8 +197,7 @@ def _change(row: Row) -> str:
 def report(as_html: bool, target: Path | None, traces: tuple[Path, ...], as_json: bool, output: Path) -> None:
     """Write the report again from the results in OUTPUT, without running anything.
 
-    OUTPUT is a folder of reports; with --html it may also be the folder of one device.
-    """
+    OUTPUT is a folder of reports; with --html it may also be the folder of one device."""
     if as_html:
         from ..report import html_page  # with a parser of Markdown, which no other command needs
 

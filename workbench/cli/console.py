@@ -83,10 +83,7 @@ def table(
     made, cells = Table(box=box.SIMPLE_HEAD, pad_edge=False), []
     for i, header in enumerate(headers):
         made.add_column(
-            header,
-            justify="right" if header in numeric else "left",
-            overflow="fold",
-            no_wrap=i < unwrapped,
+            header, justify="right" if header in numeric else "left", overflow="fold", no_wrap=i < unwrapped
         )
     for row in rows:
         cells.append([cell if isinstance(cell, Text) else Text(shown(str(cell))) for cell in row])

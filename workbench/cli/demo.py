@@ -33,8 +33,7 @@ def demo(as_json: bool) -> None:
     """Plant a fault in a kernel of ten lines, name it, and show that the mended kernel is clean.
 
     The kernel is compiled and executed on the CPU. No file is read or written. Exit code 0 if the fault was named and
-    the mended kernel is clean.
-    """
+    the mended kernel is clean."""
     right = KERNEL.read_text()
     wrong = right.replace(PLANTED, "")
     with TemporaryDirectory() as folder, contextlib.chdir(folder):

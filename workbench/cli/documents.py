@@ -1,8 +1,7 @@
 """What a command prints with `--json`: one document, whether it went well or not. docs/json.md describes it.
 
 A command says what it has found with `result`, once; the document is printed when the command has ended, since its exit
-code belongs to it. `Document` and `shapes` are what the schema in `workbench/schemas` is made of.
-"""
+code belongs to it. `Document` and `shapes` are what the schema in `workbench/schemas` is made of."""
 
 from __future__ import annotations
 
@@ -30,7 +29,6 @@ SCHEMA_VERSION = 1
 INTERNAL_ERROR = "internal_error"
 """The code of an error that is not foreseen; stderr has its traceback."""
 
-
 USAGE = {
     "bad_argument_usage": "An argument is used in a wrong way.",
     "bad_option_usage": "An option is used in a wrong way, for example without its value.",
@@ -47,8 +45,7 @@ class ErrorSaid:
     """Why a command could not do what it was asked for.
 
     `code` is stable. `message` is the text on stderr. `remedy` is the part of the message that says what would be
-    right, or empty. `file` and `line` name a source that is to blame; otherwise they are empty and 0.
-    """
+    right, or empty. `file` and `line` name a source that is to blame; otherwise they are empty and 0."""
 
     code: str
     message: str
@@ -63,8 +60,7 @@ class Document:
 
     `ok` says whether the exit code is 0; docs/json.md has a table of exit codes. `error` is null unless the command
     could not do its job, or was interrupted. A stage that fails is not an error: `verdicts` has what was judged.
-    `result` has everything else; its shape depends on the command, and it is null if there was nothing yet.
-    """
+    `result` has everything else; its shape depends on the command, and it is null if there was nothing yet."""
 
     command: str
     ok: bool
@@ -148,8 +144,7 @@ def code_of(error: BaseException) -> str:
 def printed(command: str, *, helps: bool = False) -> Iterator[None]:
     """Print the document of a command when it has ended, by SystemExit or an error that nobody has foreseen.
 
-    Whatever else is printed goes to stderr, for example by a module of the project; but not the help that `helps`.
-    """
+    Whatever else is printed goes to stderr, for example by a module of the project; but not the help that `helps`."""
     global _now
     _now = _Collected(command, Document(command, True, 0), sys.stdout)
     code = 0

@@ -46,9 +46,7 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.command(epilog=EMULATE_ARGUMENTS)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--entry",
-    metavar="NAME",
-    help="The kernel, such as scale or ns::scale<float>; needed if the source has several.",
+    "--entry", metavar="NAME", help="The kernel, such as scale or ns::scale<float>; needed if the source has several."
 )
 @click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid; without it, the kernels of FILE are listed.")
 @click.option("--block", metavar="X[,Y[,Z]]", help="Threads of a block; needed except with --triton.")
@@ -57,11 +55,7 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
 @click.option("--define", "defines", multiple=True, metavar="X=1", help="A macro for the compiler.")
 @click.option(
-    "--include",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="A folder of headers.",
+    "--include", multiple=True, type=click.Path(path_type=Path), metavar="FOLDER", help="A folder of headers."
 )
 @click.option("--option", "flags", multiple=True, metavar="FLAG", help="A flag of NVRTC, such as -use_fast_math.")
 @click.option("--set", "variables", multiple=True, metavar="NAME:ARG", help="A variable of the source, and its value.")
@@ -69,10 +63,7 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
     "--then", "steps", multiple=True, metavar="'KERNEL ...'", help="Another launch on the same memory: see below."
 )
 @click.option(
-    "--stream",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Stream of launches, unless a --then has its own; 0: default.",
+    "--stream", type=click.IntRange(0), metavar="N", help="Stream of launches, unless a --then has its own; 0: default."
 )
 @click.option(
     "--programmatic",
@@ -139,8 +130,7 @@ def emulate(**given: Any) -> None:
 
     With --triton, FILE is a Python file. Its launches of Triton kernels are emulated, on arrays of NumPy or PyTorch.
 
-    Exit codes: 0 no hazard, 1 a hazard or a source that does not compile, 2 wrong usage.
-    """
+    Exit codes: 0 no hazard, 1 a hazard or a source that does not compile, 2 wrong usage."""
     from . import emulation
 
     emulation.emulate(**given)

@@ -1,7 +1,6 @@
 """What `workbench emulate` does: launches kernels of any file in the emulator, and shows what was found.
 
-It loads the emulator, and of the rest of the workbench only what an option asks for.
-"""
+It loads the emulator, and of the rest of the workbench only what an option asks for."""
 
 from __future__ import annotations
 
@@ -332,8 +331,7 @@ class Witness:
     """Two results of one launch. Without one, `tried` orders gave the same.
 
     `values` are those of an element, or how the launches ended, in the order of the findings and with the `slice`.
-    `atomics`: the launches have some, whose order may change results without a race.
-    """
+    `atomics`: the launches have some, whose order may change results without a race."""
 
     tried: int
     slice: int | None = None

@@ -31,8 +31,7 @@ def experiment(names: tuple[str, ...], examples: int, device_name: str, seed: in
     """Run short kernels that show one effect each: coalescing, bank conflicts, swizzles, divergence, occupancy ...
 
     Every point of an experiment is verified, then counted in the emulator, then timed if there is a GPU. Results and
-    their page are in OUTPUT/experiments/<device>. With NAME, only those experiments run.
-    """
+    their page are in OUTPUT/experiments/<device>. With NAME, only those experiments run."""
     opened("emulator")  # says what is missing where the engine is not built
     chosen, device = experiments.select(names), opened(device_name)
     check_writable(page.folder(output, slug(device.info())))

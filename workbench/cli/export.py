@@ -37,8 +37,7 @@ def export(
     """Write an operation as a Python package that needs CuPy or PyTorch, but not the workbench.
 
     The package has compiled kernels and their sources, code that launches them on arrays of either library, and an
-    operator of PyTorch. It solves the problems that you name: their shapes, strides, types and fields.
-    """
+    operator of PyTorch. It solves the problems that you name: their shapes, strides, types and fields."""
     from ..ops import export as packages  # imports every operation
 
     folder = output or Path(name)

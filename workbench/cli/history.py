@@ -31,10 +31,7 @@ from .sessions import problems_of
     help="Also write the tables as Markdown, with a picture beside them.",
 )
 @click.option(
-    "--problem",
-    "problem_text",
-    metavar="TEXT",
-    help="Only this problem: `4096x4096x4096,dtype=bf16,out=bf16`.",
+    "--problem", "problem_text", metavar="TEXT", help="Only this problem: `4096x4096x4096,dtype=bf16,out=bf16`."
 )
 @options("json", "output")
 def history(specs: tuple[str, ...], target: Path | None, problem_text: str | None, as_json: bool, output: Path) -> None:
@@ -42,8 +39,7 @@ def history(specs: tuple[str, ...], target: Path | None, problem_text: str | Non
 
     Every version that passed is kept; `workbench restore SPEC@N` brings one back. Times over commits come from the
     results in the report folder, as git has them and as they are now. --output may also be the folder of one device.
-    Each measurement is one line, with the commit that was measured.
-    """
+    Each measurement is one line, with the commit that was measured."""
     stages = registry.select(specs)
     kept = {s.spec: known for s in stages if (known := versions.listed(s))}
     names = {(s.operation, s.name) for s in stages}

@@ -24,8 +24,7 @@ TOLERANCES = {"fp64": 1e-4, "fp32": 1e-4, "fp16": 1e-2, "bf16": 1e-2}
 def import_task(kind: str, path: Path, name: str | None = None) -> Made:
     """Write a folder with the operation that a task defines, a first source without its kernel, and a copy of the task.
 
-    Raises CannotMake, TaskError, BadProject, OSError.
-    """
+    Raises CannotMake, TaskError, BadProject, OSError."""
     task = parsed(kind, path)
     name = name or _name_of(task.path if kind == "kernelbench" else path)
     check_name(name, "an operation")

@@ -122,8 +122,7 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
     """Count exactly, in the emulator, what every source line of a stage executes and what it asks of memory.
 
     SPEC is one stage. It solves a small problem, or --problem. Instructions of an inlined function count at its own
-    line ("own"), and in the "total" of each line that it was inlined into.
-    """
+    line ("own"), and in the "total" of each line that it was inlined into."""
     opened("emulator")  # says what is missing where the engine is not built
     stage, problem = one_stage(spec, problem_text)
     found = profiling.profile_stage(stage, problem)
@@ -161,8 +160,7 @@ def trace(
     """Write the timeline of a stage, as executed in the emulator, for ui.perfetto.dev or chrome://profiling.
 
     The timeline shows what every warp does and waits for, phases of mbarriers, and copies and tensor-core work in
-    flight. A hazard ends it, and the exit code is 1. SPEC is one stage. It solves a small problem, or --problem.
-    """
+    flight. A hazard ends it, and the exit code is 1. SPEC is one stage. It solves a small problem, or --problem."""
     opened("emulator")  # says what is missing where the engine is not built
     stage, problem = one_stage(spec, problem_text)
     target = target or Path(f"trace-{stage.operation}-{stage.name}.json")

@@ -90,8 +90,7 @@ def not_executed() -> Iterator[None]:
 class Argument:
     """One `--arg`: the value for `emulator.launch`, its name, the array behind it, and where that is saved.
 
-    ``members`` are those of a struct, or the array of a tensor map.
-    """
+    ``members`` are those of a struct, or the array of a tensor map."""
 
     name: str
     value: Any
@@ -112,8 +111,7 @@ def check_paths(file: Path, include: Sequence[Path] = ()) -> None:
 def examples(file: Path, include: Sequence[str] = ()) -> str:
     """The kernels of a file with their parameters, and a launch of each to begin with.
 
-    Raises NotExecuted and OSError.
-    """
+    Raises NotExecuted and OSError."""
     with not_executed():
         kernels, instances, missing = listed(file, include)
     if not kernels:
@@ -163,8 +161,7 @@ def parse_argument(
 ) -> Argument:
     """One argument as `workbench emulate --help` describes it; ``known`` are those that can be named again.
 
-    Raises UsageError and OSError.
-    """
+    Raises UsageError and OSError."""
     if known is not None and text.strip() in known:
         return known[text.strip()]
     if as_map := _MAP.fullmatch(text):
@@ -498,8 +495,7 @@ def parse_steps(first: Step, texts: Sequence[str], rng: np.random.Generator, pro
     """The first launch and each `--then`, which can name the arguments before it. Raises UsageError and OSError.
 
     Those that name no stream are in that of the first launch, or of the first programmatic one that names it.
-    ``programmatic``: all but the first are.
-    """
+    ``programmatic``: all but the first are."""
     steps = [first]
     if programmatic and not texts:
         raise UsageError("--programmatic is about launches behind the first one; add --then '...'")

@@ -1,7 +1,6 @@
 """The command line. Every command is a few calls into the rest of the package.
 
-Exit codes: 0 all pass, 1 something failed or the machine cannot do it, 2 wrong usage, 130 interrupted.
-"""
+Exit codes: 0 all pass, 1 something failed or the machine cannot do it, 2 wrong usage, 130 interrupted."""
 
 from __future__ import annotations
 
@@ -241,5 +240,4 @@ def main() -> None:
     that has it (`naive`). Without SPEC, a command works on every stage. In a project (a folder whose pyproject.toml has
     a `[tool.workbench]`), it works on every stage of the project.
 
-    Exit codes: 0 all pass, 1 something failed, 2 wrong usage, 130 interrupted.
-    """
+    Exit codes: 0 all pass, 1 something failed, 2 wrong usage, 130 interrupted."""

@@ -74,8 +74,7 @@ def server(folder: Path) -> MCPServer:
 
         `grid` and `block` are "X[,Y[,Z]]", `arguments` those of the kernel in order, such as "x:f32[50]=arange",
         "y:f32[50]", "i32=50". Without `grid` the kernels of the file are listed. `strict` also fails for what PTX does
-        not promise.
-        """
+        not promise."""
         if file.endswith(".py"):
             return document(folder, "emulate", "--triton", *["--strict"] * strict, "--", file)
         sizes = [f"--{name}={value}" for name, value in (("entry", entry), ("grid", grid), ("block", block)) if value]
@@ -112,6 +111,5 @@ def server(folder: Path) -> MCPServer:
 def mcp(folder: Path) -> None:
     """Serve tools for programming agents: the Model Context Protocol on stdin and stdout.
 
-    The tools are emulate, verify, profile, inspect and diff. Each returns the document of the command with --json.
-    """
+    The tools are emulate, verify, profile, inspect and diff. Each returns the document of the command with --json."""
     server(folder.resolve()).run()

@@ -46,8 +46,7 @@ def mutate(
 
     Every mutant that passes is shown. If its change has no effect, add an entry that says why to equivalent/NAME.toml
     beside the source NAME. Otherwise the problems or checks of the operation have a gap. The exit code is 1 while a
-    mutant is unexplained.
-    """
+    mutant is unexplained."""
     stages = registry.select(specs)
     opened("emulator")  # says what is missing, before any process is started
     with (

@@ -65,8 +65,7 @@ def operation(name: str, *, like: str = KINDS[0], base: str | None = None, full:
 
     `like` is one of KINDS. With `full` they are a folder with a class of problems, a NumPy reference, an empty kernel
     and a test that fails for it. `base` instead is an operation whose problems, inputs and first launch are used. Where
-    there is no pyproject.toml yet, one is written as well. Raises CannotMake, BadProject.
-    """
+    there is no pyproject.toml yet, one is written as well. Raises CannotMake, BadProject."""
     check_name(name, "an operation")
     if name in registry.operations():
         first = next((s.name for s in registry.operations()[name].stages), None)
@@ -108,8 +107,7 @@ def write_operation(name: str, files: Mapping[str, str], short: bool = False) ->
     that begins here; `stages.py` names sources as `name/1_naive.cu`. `short`: they are in no folder of their own.
 
     Returns what was written, with what is to be done for the operation to be found, its folder, and that of its
-    sources. Raises CannotMake, BadProject.
-    """
+    sources. Raises CannotMake, BadProject."""
     found = registry.find()
     made = Made(found.root if found else Path.cwd())
     home, package = _package(made.root, found)
@@ -136,8 +134,7 @@ def stage(spec: str, previous: str) -> Made:
     """Copy the source and the launch of the stage `previous` for the new stage `spec`, `operation:stage`, after it.
 
     The kernel is renamed, and the head of the source is to be filled in. The declaration is added at the end of the
-    module. Raises CannotMake, UnknownSpec.
-    """
+    module. Raises CannotMake, UnknownSpec."""
     operation_name, _, name = spec.partition(":")
     check_name(name, "a stage")
     known = registry.operations()

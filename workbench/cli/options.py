@@ -148,9 +148,7 @@ COMMON: dict[str, Callable[[Any], Any]] = {
         help="Also write failures as SARIF 2.1.0, with their lines, for code scanning.",
     ),
     "isolate": click.option(
-        "--isolate",
-        is_flag=True,
-        help="Run the emulator in a separate process, too. The GPU always has one.",
+        "--isolate", is_flag=True, help="Run the emulator in a separate process, too. The GPU always has one."
     ),
     "sanitize": click.option(
         "--sanitize",
@@ -172,9 +170,7 @@ COMMON: dict[str, Callable[[Any], Any]] = {
         "worker for each GPU, or for each core if there is no GPU.",
     ),
     "fresh": click.option(
-        "--fresh",
-        is_flag=True,
-        help="Do everything again, also what an earlier run of the same code has already done.",
+        "--fresh", is_flag=True, help="Do everything again, also what an earlier run of the same code has already done."
     ),
     "output": click.option(
         "--output",

@@ -77,8 +77,7 @@ def new_(name: str, previous: str | None, like: str | None, full: bool, as_json:
     OPERATION gets a module that declares it and defines it in NumPy, a first kernel that passes, and a test; change
     them to what you need. With --full or --from it gets a folder with a class of problems, a NumPy reference, a CUDA
     source without its kernel, and a test that fails until the kernel is written. OPERATION:STAGE --from STAGE copies
-    the source and the declaration of STAGE.
-    """
+    the source and the declaration of STAGE."""
     if ":" in name:
         if not previous or like or full:
             raise click.UsageError(f"a stage begins as a copy of another: workbench new {name} --from STAGE")
@@ -113,8 +112,7 @@ def import_(kind: str, path: Path, name: str | None, as_json: bool) -> None:
 
     PyTorch has to be installed: the task is run on the CPU to learn its shapes, and is the reference. The operation
     gets a folder with a declaration, a copy of the task, a first CUDA source without its kernel, and a test. Nothing is
-    overwritten.
-    """
+    overwritten."""
     from . import imports  # with what looks at PyTorch, which no other command needs
 
     show_made(imports.import_task(kind, path, name), as_json)

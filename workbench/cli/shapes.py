@@ -326,8 +326,7 @@ class CapturedFinding(FullFinding):
 class CapturedProgram:
     """The result of `capture`: launches by kernel, what was found, and why a call or a kernel was not emulated.
 
-    `exit_code` is that of the program, negative where a signal ended it.
-    """
+    `exit_code` is that of the program, negative where a signal ended it."""
 
     command: list[str]
     ok: bool

@@ -62,8 +62,7 @@ def tune(
 
     Every configuration is verified before it is timed. Without --problem, every class of the suite's problems is tuned.
     Results are kept, whatever ends the search. On the emulator, configurations are compiled and verified, and nothing
-    is timed. Then the exit code is 1 if one is rejected, or if the time is up before all were verified.
-    """
+    is timed. Then the exit code is 1 if one is rejected, or if the time is up before all were verified."""
     stages = registry.select(specs)
     table = tuned.table_for(stages)
     if show:
@@ -98,11 +97,7 @@ def tune(
 
 
 def _outcomes(
-    searches: Sequence[tuple[Stage[Any], Problem]],
-    place: Here | There,
-    table: tuned.Table,
-    budget: float,
-    seed: int,
+    searches: Sequence[tuple[Stage[Any], Problem]], place: Here | There, table: tuned.Table, budget: float, seed: int
 ) -> Iterator[tuning.Tuning]:
     """What the searches find, one after the other, up to the one that is interrupted; progress is shown."""
     with tuning.interrupts() as interrupted, StageProgress(len(searches), 0) as progress:

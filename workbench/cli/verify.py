@@ -64,8 +64,7 @@ def verify(
 ) -> None:
     """Check stages against NumPy on random problems, or on the one given by --problem.
 
-    A failure is shown with its smallest problem, the first wrong elements, and the command that replays it.
-    """
+    A failure is shown with its smallest problem, the first wrong elements, and the command that replays it."""
     stages = affected(registry.select(()), map(Path, specs)) if are_files else registry.select(specs)
     if are_files and not stages:
         notice("no stage depends on these files: there is nothing to verify")
@@ -107,8 +106,7 @@ def bench(
     A stage is timed on one problem of the operation's suite, the one with the most work that the stage takes, and on
     its own problem, where it names one, beside its parent. --suite times the whole suite, --problem others instead.
     Results are saved like those of `run`; no report is written. After an interruption, the same command continues where
-    it stopped.
-    """
+    it stopped."""
     stages = registry.select(specs)
     problems = suites_of(stages, problem_texts)
     with device_or_cluster(device_name, False, cluster) as (device, workers):
@@ -151,8 +149,7 @@ def run(
     With SPEC, a stage is timed on one problem of the operation's suite, the one with the most work that the stage
     takes, and on its own problem, where it names one, beside its parent. --suite times the whole suite, --problem
     others instead. If nothing is timed, --problem replaces the random problems. After an interruption, the same command
-    continues where it stopped.
-    """
+    continues where it stopped."""
     stages = registry.select(specs)
     seconds = budget.seconds_of(budget_s, specs, problem_texts)
     problems = suites_of(stages, problem_texts)
@@ -191,8 +188,7 @@ def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, outpu
     """Solve the same problems on the GPU and in the emulator and compare the answers. Needs a GPU.
 
     In the exact tier both answers must be bit-equal; in the other, both must be within the bound. The result is saved
-    as OUTPUT/<device>/agreement.json, which the report quotes.
-    """
+    as OUTPUT/<device>/agreement.json, which the report quotes."""
     stages = registry.select(specs)
     try:
         gpu, emulator = opened("cuda"), opened("emulator")
@@ -255,8 +251,7 @@ def show_failures(kept: Sequence[Remembered]) -> None:
 def affected(stages: Sequence[Stage[Any]], files: Iterable[Path]) -> list[Stage[Any]]:
     """Those of the stages that are made of one of the files: their source, a header of it, or Python of the project.
 
-    Files that were deleted count where the folder of the operation had them.
-    """
+    Files that were deleted count where the folder of the operation had them."""
     changed = {path.resolve() for path in files}
     return [stage for stage in stages if changed & files_of(stage).files or _in_package(stage, changed)]
 

@@ -22,8 +22,7 @@ def watch(
 
     The smallest problems come first, then --examples random ones. Then the stage is timed, and compared with its last
     good version and with its parent. Every version that passes is kept. A save during a run starts the run again.
-    Ctrl-C ends the watch. With --json, every event is one line.
-    """
+    Ctrl-C ends the watch. With --json, every event is one line."""
     sys.dont_write_bytecode = True  # it is told from its source by the second, and there may be two saves in one
     saves = watching.Saves()
     stage, _ = one_stage(spec, problem_text)

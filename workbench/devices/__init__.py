@@ -21,8 +21,7 @@ def open_device(name: str = "auto", *, isolate: bool = False) -> Device:
 
     The GPU is always used from a worker process, so that a kernel that hangs or crashes costs nothing else; the
     emulator, which stops such kernels by itself, only with `isolate`. Raises DeviceUnavailable with the reason and the
-    remedy.
-    """
+    remedy."""
     if name not in DEVICES and not name.startswith("emulator:"):
         raise DeviceUnavailable(f"there is no device {name!r}; the devices are {', '.join(DEVICES)}")
     try:

@@ -24,8 +24,7 @@ class DeviceUnavailable(WorkbenchError, RuntimeError):
 class Fault(WorkbenchError):
     """A launch that went wrong. `verdict` names the kind; the message says what, where and what to do.
 
-    `hazards` has the same for programs, where the emulator found it.
-    """
+    `hazards` has the same for programs, where the emulator found it."""
 
     def __init__(self, verdict: Verdict, message: str, hazards: Sequence[Hazard] = ()) -> None:
         super().__init__(message)
@@ -85,8 +84,7 @@ class Device(Protocol):
         """Copy `storage` (one-dimensional, by array name) to fresh device memory and prepare the plan's launches.
 
         Scratch arrays of the plan are allocated here, unwritten. `seed` orders warps where the device can choose.
-        Raises Fault for a launch that the device cannot take.
-        """
+        Raises Fault for a launch that the device cannot take."""
 
 
 def machine_for(stage: Stage[Any], device: Device | OnMachine) -> Machine:

@@ -30,9 +30,7 @@ FLOPS_PER_CLOCK = {
 }
 """Floating-point operations a clock and multiprocessor (a multiply-add counts two), dense, by compute capability.
 
-Source: NVIDIA H100 Tensor Core GPU Architecture whitepaper, table of throughputs per SM.
-"""
-
+Source: NVIDIA H100 Tensor Core GPU Architecture whitepaper, table of throughputs per SM."""
 
 VERDICTS = {
     700: Verdict.ILLEGAL_ACCESS,  # cudaErrorIllegalAddress
@@ -77,8 +75,7 @@ SPOIL_SHARED = Path(__file__).with_name("spoil_shared.cu")
 class CudaDevice(OnMachine):
     """The current CUDA device. Raises DeviceUnavailable where there is none that CuPy can use.
 
-    A `bare` one leaves memory to a tool that watches it: no red zones, outputs not filled, shared memory not spoilt.
-    """
+    A `bare` one leaves memory to a tool that watches it: no red zones, outputs not filled, shared memory not spoilt."""
 
     name, times = "cuda", True
 
@@ -231,8 +228,7 @@ class CudaDevice(OnMachine):
         """The launches of a plan as a function of addresses, on any stream, as `ReadyPlan` says.
 
         `index` says which address is that of an array. They are checked with the addresses that there are now. This
-        device is the current one. Raises Fault.
-        """
+        device is the current one. Raises Fault."""
         launches, pointers = [], {name: addresses[place] for name, place in index.items()}
         for launch in plan.launches:
             launch_checks.check(compiled, launch, arrays, pointers, self.limits)
@@ -334,8 +330,7 @@ def put(memory: Any, values: np.ndarray[Any, Any] | Lent) -> None:
 class CudaPlan:
     """A plan bound to fresh device memory. Every array lies between red zones, which `run` checks.
 
-    What a kernel finds where nobody has written is NaN: in outputs, around arrays and in shared memory.
-    """
+    What a kernel finds where nobody has written is NaN: in outputs, around arrays and in shared memory."""
 
     def __init__(
         self,
@@ -486,7 +481,6 @@ def _library() -> Any:
 SHARED_BYTES = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 
-
 PERSISTING_L2, NOT_SUPPORTED = 6, (215, 801)
 """CU_LIMIT_PERSISTING_L2_CACHE_SIZE; and what a device without such a limit says (before 8.0, or with MIG)."""
 
@@ -495,8 +489,7 @@ def let_nothing_persist() -> None:
     """Make lines that persist in the L2 ordinary ones, which a flush evicts, and set no part of the L2 aside for more.
 
     A stage cannot give a stream or a launch a window of such lines, but its kernel can load with `L2::evict_last`, and
-    whoever shares the process can do both (llm.c's issue 851). The device has to be idle. Raises Fault.
-    """
+    whoever shares the process can do both (llm.c's issue 851). The device has to be idle. Raises Fault."""
     library = _library()
     for status in (library.cuCtxSetLimit(PERSISTING_L2, ctypes.c_size_t(0)), library.cuCtxResetPersistingL2Cache()):
         if status and status not in NOT_SUPPORTED:

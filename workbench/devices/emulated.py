@@ -32,7 +32,6 @@ except ImportError as error:  # the C++ core was not built
         "(it needs a C++17 compiler, for example the package g++)"
     ) from None
 
-
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds. A kernel that waits in a loop for ever ends here."""
 
@@ -62,8 +61,7 @@ def _program(key: str, ptx: str, source: str) -> emulator.Program:
 def _limits(machine: Machine) -> emulator.DeviceLimits:
     """What a launch may have on a machine that is like one of `MACHINES` in all that it does not say.
 
-    Raises DeviceUnavailable for another architecture.
-    """
+    Raises DeviceUnavailable for another architecture."""
     if machine.architecture not in MACHINES:
         had = " and ".join(f"{architecture / 10:.1f}" for architecture in MACHINES)
         asked = f"{had}, not {machine.architecture / 10:.1f}"
@@ -87,8 +85,7 @@ class EmulatedDevice(OnMachine):
 
     A block that executes more than `most_warp_instructions` counts as hung. With `counters` the statistics of a plan's
     launches have them, with `trace` a timeline, also that of a launch that ended with a hazard. `persistent_blocks` is
-    how many blocks of a persistent launch it holds at once, as a GPU would; without it the seed of a plan chooses.
-    """
+    how many blocks of a persistent launch it holds at once, as a GPU would; without it the seed of a plan chooses."""
 
     times = False
 

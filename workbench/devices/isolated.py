@@ -1,8 +1,7 @@
 """A device in a process of its own: what hangs, crashes or spoils the CUDA context ends that process and nothing else.
 
 The process gets compiled code, launches and inputs, and gives back what is in the arrays. It never has the reference,
-never runs Python code of a stage, and whatever a stage does to this process does not reach it.
-"""
+never runs Python code of a stage, and whatever a stage does to this process does not reach it."""
 
 from __future__ import annotations
 
@@ -26,7 +25,6 @@ DEADLINE_FACTOR, LEAST_SECONDS = 10.0, 5.0
 
 MOVE_SECONDS = 60.0
 """Deadline of what launches nothing: loading a module, copying arrays."""
-
 
 TOGETHER_BYTES = 4 << 20
 """Arrays of no more than this are read all at once: an exchange takes longer than they do."""
@@ -84,8 +82,7 @@ class IsolatedDevice(OnMachine):
 
     A launch that is not over after `DEADLINE_FACTOR` times its plan's expected time, and at least `least_seconds`, is
     a Fault (TIMEOUT), and so is the end of the process (CRASH); the process is then replaced. It is replaced as well
-    when the device says that it is `lost`. Raises DeviceUnavailable.
-    """
+    when the device says that it is `lost`. Raises DeviceUnavailable."""
 
     def __init__(self, open_there: Callable[[], Device], least_seconds: float = LEAST_SECONDS) -> None:
         self.worker = Worker(partial(_Host, open_there), expected=(Fault, DeviceUnavailable, MemoryError))

@@ -1,8 +1,7 @@
 """Compares a launch with the signature of its kernel and with the limits of the device, before it is made; and after it
 the red zones around its arrays, and the arrays themselves, with what a kernel may leave there.
 
-The emulator asks the same questions before it executes a launch; they are asked here by the same functions.
-"""
+The emulator asks the same questions before it executes a launch; they are asked here by the same functions."""
 
 from __future__ import annotations
 
@@ -101,8 +100,7 @@ def _kernels(key: str, ptx: str) -> Any:
 def argument_of(argument: Argument, arrays: Mapping[str, Array], placed: Mapping[str, Any]) -> Any:
     """An argument of a launch as the emulator takes it, its array among the emulator's allocations `placed`.
 
-    Raises Fault for an array that there is not, and for a tensor map that the driver would refuse.
-    """
+    Raises Fault for an array that there is not, and for a tensor map that the driver would refuse."""
     name = argument.array if isinstance(argument, TensorMap) else argument
     if not isinstance(name, str):
         return argument
@@ -148,8 +146,7 @@ NaN written there is noticed too."""
 def shift(alignment: int, seed: int) -> int:
     """Bytes by which an array is moved in its memory: then it is `alignment` bytes aligned, and no better.
 
-    Different seeds move it differently. What needs all the alignment there is stays where it is.
-    """
+    Different seeds move it differently. What needs all the alignment there is stays where it is."""
     return alignment * (2 * (seed % 4) + 1) if alignment < BEST_ALIGNMENT else 0
 
 

@@ -1,7 +1,6 @@
 """Device memory of one process that another one reads, by the handles of CUDA's interprocess communication.
 
-Whoever borrows memory can write to it as well, so what is lent to a process that runs kernels of stages is a copy.
-"""
+Whoever borrows memory can write to it as well, so what is lent to a process that runs kernels of stages is a copy."""
 
 from __future__ import annotations
 

@@ -172,8 +172,7 @@ class ReadyPlan:
     """The launches of a plan, ready for arrays at any addresses. Call it from any thread.
 
     A call gives so many `addresses` as there are here, which are those of arrays that there are now: from them the
-    tensor maps are made that later ones are copies of.
-    """
+    tensor maps are made that later ones are copies of."""
 
     def __init__(self, driver: Driver, launches: Sequence[ReadyLaunch], addresses: Sequence[int]) -> None:
         self.launches = tuple(launches)

@@ -94,8 +94,7 @@ def encoded(spec: TensorMap, array: Array, pointer: int) -> np.ndarray[Any, Any]
 def numbers(spec: TensorMap, array: Array) -> dict[str, Any]:
     """What `encoded` gives the driver but for the address, as numbers, for packages that run without the workbench.
 
-    Raises Fault.
-    """
+    Raises Fault."""
     layout = layout_of(spec, array)
     return {
         "offset": layout.offset,

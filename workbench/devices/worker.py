@@ -1,8 +1,7 @@
 """A process for work that may hang, crash or be killed: whoever asks gets the answer, or the reason why there is none.
 
 The process is started afresh (`spawn`), so that it inherits no CUDA context and no lock, and ends with the process
-that started it, however that ends. It keeps one object, the subject, on which the functions that it is sent work.
-"""
+that started it, however that ends. It keeps one object, the subject, on which the functions that it is sent work."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class Late(Exception):
 class Ended(Exception):
     """The process ended instead of answering.
 
-    `signal` is what ended it, or None where it exited; `killed` that somebody else sent it a SIGKILL.
-    """
+    `signal` is what ended it, or None where it exited; `killed` that somebody else sent it a SIGKILL."""
 
     def __init__(self, exit_code: int | None, last_words: str) -> None:
         self.signal = signal.Signals(-exit_code) if exit_code and exit_code < 0 else None
@@ -61,8 +59,7 @@ class Broken(Exception):
 class Worker:
     """One process at a time, replaced when it is lost. `start` (picklable) makes the subject in the process.
 
-    `expected` are the exceptions that reach whoever asks as they are.
-    """
+    `expected` are the exceptions that reach whoever asks as they are."""
 
     def __init__(self, start: Callable[[], Any], expected: tuple[type[Exception], ...] = ()) -> None:
         self._start, self._expected = start, expected

@@ -11,8 +11,7 @@ or, with memory that outlives a launch:
     execute(program.entries["scale"], grid=4, block=256, args=[a, b, array.size], memory=memory)
     result = memory.read(b, array.dtype, array.shape)
 
-It needs NumPy, and nothing else of this package. CUDA C++ also needs NVRTC; PTX does not.
-"""
+It needs NumPy, and nothing else of this package. CUDA C++ also needs NVRTC; PTX does not."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -13,8 +13,7 @@ ARCHITECTURES = (
 )  # fmt: skip
 """The architectures that can be emulated.
 
-A suffix ``a`` adds instructions that no later architecture has, ``f`` those of the architecture's family.
-"""
+A suffix ``a`` adds instructions that no later architecture has, ``f`` those of the architecture's family."""
 
 PORTABLE_CLUSTER = 8
 """Blocks that a cluster may have on every device that has clusters; twice as many where the kernel asks for more."""
@@ -93,8 +92,7 @@ def architecture(name: str) -> str:
 def chosen(target: str, wanted: str | None) -> str:
     """The architecture for PTX of a ``.target``: the one wanted, or the nearest to the target that can be emulated.
 
-    Raises ``ArchitectureError`` where PTX of that target does not run on the one that is wanted.
-    """
+    Raises ``ArchitectureError`` where PTX of that target does not run on the one that is wanted."""
     match = _NAME.fullmatch(target.partition(",")[0].strip())
     version, specific = (int(match[1]), match[2]) if match else (0, "")
     if wanted is None:
@@ -123,8 +121,7 @@ def _version(name: str) -> int:
 def missing(opcode: str, arch: str) -> str | None:
     """Why an architecture cannot execute an opcode, or None where it can.
 
-    ``,count`` after an arrival at an mbarrier stands for its count.
-    """
+    ``,count`` after an arrival at an mbarrier stands for its count."""
     for names, pattern in _SPECIFIC:
         if re.fullmatch(pattern, opcode) and arch not in names:
             return f"{arch} does not have it, it needs {' or '.join(names)}"

@@ -129,8 +129,7 @@ def compile_source(
     """PTX of a source, for an architecture.
 
     ``entries`` are the kernels that are wanted, with template arguments where they are instances; none stands for all.
-    Raises ``CompileError`` and ``CompilerUnavailable``.
-    """
+    Raises ``CompileError`` and ``CompilerUnavailable``."""
     if "\0" in text:
         raise CompileError(f"{name} holds a zero byte: it is not CUDA C++")
     nvrtc = _nvrtc()
@@ -208,8 +207,7 @@ def compile_with_nvcc(
 ) -> Compiled:
     """PTX of a source and its host code as nvcc compiles them, with the host's compiler and headers.
 
-    Raises ``CompileError``, and ``CompilerUnavailable`` where there is no nvcc.
-    """
+    Raises ``CompileError``, and ``CompilerUnavailable`` where there is no nvcc."""
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         raise CompilerUnavailable("there is no nvcc on the path; without --nvcc, NVRTC compiles what is for the device")

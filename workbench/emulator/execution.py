@@ -42,7 +42,6 @@ from .statistics import KernelFault, Statistics
 from .trace import Timeline, Traced
 
 # ------------------------------------------------------------------------------------------------- which findings count
-
 _COMMENT = re.compile(r"(?P<before>.*?)(?://|/\*|#)\s*workbench:\s*allow\s+(?P<names>[\w, ]+)")
 _MARK = "workbench:"
 _MOST_FINDINGS = 10_000
@@ -52,8 +51,7 @@ _MOST_FINDINGS = 10_000
 class Suppression:
     """A kind or a cause that is not reported: everywhere, in a file (``file``) or at one line of it (``line``).
 
-    ``in_source``: a comment of the source says so.
-    """
+    ``in_source``: a comment of the source says so."""
 
     name: str
     file: str = ""
@@ -94,8 +92,7 @@ class Suppression:
 class Rules:
     """What is a failure, and what is not reported.
 
-    ``strict``: findings of that severity count as failures, too. ``most``: failures after which a launch ends.
-    """
+    ``strict``: findings of that severity count as failures, too. ``most``: failures after which a launch ends."""
 
     strict: bool
     suppressions: tuple[Suppression, ...]
@@ -146,8 +143,7 @@ class Rules:
     def suppressed_rows(self, entry: Entry) -> npt.NDArray[np.int32]:
         """Pairs of a cause and a row of the program whose findings are not counted; row -1: all of that cause.
 
-        Kept for the next launch with the same suppressions.
-        """
+        Kept for the next launch with the same suppressions."""
         if entry.suppressed is not None and entry.suppressed[0] == self.suppressions:
             return entry.suppressed[1]
         if entry.early_returns is None:
@@ -194,8 +190,7 @@ def _known(name: str, where: str) -> str:
 def _comments(entry: Entry) -> Iterator[tuple[str, str, int]]:
     """Name, file and line of what `// workbench: allow race` says, on the line or alone on the line above.
 
-    Raises ``LaunchError``.
-    """
+    Raises ``LaunchError``."""
     places = {i.location.file for i in entry.instructions} | {
         caller.file for i in entry.instructions for caller in i.location.inlined_at
     }
@@ -309,8 +304,7 @@ class Prepared:
     """A launch that has been checked.
 
     ``after`` has the launches of its series that come before it. ``copies`` are what it does instead, where it is no
-    kernel: address, source, bytes, value.
-    """
+    kernel: address, source, bytes, value."""
 
     launch: _Launch
     args: Sequence[Argument]
@@ -382,8 +376,7 @@ _SLICES = (2000, 40, 300)
 def run(prepared: Sequence[Prepared], series: Series | None = None) -> list[Statistics]:
     """Executes launches together: blocks of those that may overlap run in turns, which the first one's seed draws.
 
-    They are the next ones of the ``series``. Raises ``ArgumentError``; failures are in ``Statistics.findings``.
-    """
+    They are the next ones of the ``series``. Raises ``ArgumentError``; failures are in ``Statistics.findings``."""
     series = series or Series()
     memory = prepared[0].launch.memory
     for one in prepared:
@@ -468,8 +461,7 @@ def execute(
     the next, and ``after`` those that it follows: it may race with others, and with those whose end it need not await.
 
     Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a failure; memory then
-    holds what had been written. Findings that are no failures are in ``Statistics.findings``.
-    """
+    holds what had been written. Findings that are no failures are in ``Statistics.findings``."""
     launch = prepare(entry, grid, block, args, memory=memory, **options)
     launch.after = after
     (statistics,) = run([launch], series)
@@ -482,8 +474,7 @@ def _findings(
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], bool, tuple[str, ...]]:
     """What is reported, what is suppressed, whether the launch was stopped, and which suppressions matched nothing.
 
-    A suppressed finding is reported all the same where the launch could not go on behind it.
-    """
+    A suppressed finding is reported all the same where the launch could not go on behind it."""
     returned = set(context.entry.early_returns or ()) if result.findings else set()
     every = [
         explain(fault, waiting, context)

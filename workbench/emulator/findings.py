@@ -43,8 +43,7 @@ class Severity(StrEnum):
 
     ``error``: the kernel is wrong, on a device or in an order of its warps that a device may choose. ``strict``: PTX
     does not promise what the kernel relies on, and devices do it all the same; a failure only where strict rules are
-    asked for. ``note``: worth knowing, and never a failure.
-    """
+    asked for. ``note``: worth knowing, and never a failure."""
 
     ERROR = "error"
     STRICT = "strict"
@@ -59,8 +58,7 @@ class Finding:
     same from release to release. ``severity`` says how much it weighs. ``location`` and ``other`` are lines of the CUDA
     source (``other``: where the work was started that the hazard is about), ``source_line`` and ``caller_lines``
     their text. ``block`` and ``thread`` are positions (x, y, z), None where the hazard is nobody's in particular.
-    ``array`` and ``index`` name the element where memory is concerned. ``str(finding)`` is the whole story.
-    """
+    ``array`` and ``index`` name the element where memory is concerned. ``str(finding)`` is the whole story."""
 
     kind: FindingKind
     cause: str

@@ -151,11 +151,7 @@ class _Inliner:
         return _called_register(instruction) is not None if callee is None else callee.name in self.on_stack
 
     def call(
-        self,
-        instruction: ptx.Instruction,
-        callee: ptx.Function | None,
-        rename: _Renamer,
-        location: ptx.SourceLocation,
+        self, instruction: ptx.Instruction, callee: ptx.Function | None, rename: _Renamer, location: ptx.SourceLocation
     ) -> None:
         skip: ptx.Label | None = None
         if instruction.guard is not None:

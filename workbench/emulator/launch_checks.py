@@ -393,8 +393,7 @@ class Port(IntEnum):
 
     Those of ``cudaGraphKernelNodePort``; ``BEGUN`` is that of ``cudaLaunchAttributeProgrammaticEvent`` with
     ``triggerAtBlockStart``, and ``BEGUN_ONLY``, of ``cudaLaunchAttributeLaunchCompletionEvent``, is not seen by
-    ``cudaGridDependencySynchronize``.
-    """
+    ``cudaGridDependencySynchronize``."""
 
     ENDED = 0
     TRIGGERED = 1
@@ -410,8 +409,7 @@ Edge = tuple[int, int]
 class Event:
     """A point that a launch or a copy can wait for, with ``after=[event]``.
 
-    ``nodes`` are the launches that it stands behind, and ``port`` says how far these have come by then.
-    """
+    ``nodes`` are the launches that it stands behind, and ``port`` says how far these have come by then."""
 
     nodes: tuple[int, ...]
     port: Port = Port.ENDED
@@ -422,8 +420,7 @@ class Event:
 class Order:
     """The edges between launches and copies, which are nodes with numbers; an edge leads to an earlier node.
 
-    ``before`` has for each node the set of those that have ended when it begins, as bits.
-    """
+    ``before`` has for each node the set of those that have ended when it begins, as bits."""
 
     before: list[int] = field(default_factory=list)
     ends: dict[int, list[int]] = field(default_factory=dict)  # of each stream: what the next one has to wait for

@@ -22,8 +22,7 @@ class Allocation:
     ``data``: its bytes; ``written``: for each byte, 1 where something has been stored, or None when that is everywhere.
     ``element_size`` and ``shape`` serve to name elements in findings. ``identity`` is a number that the same memory of
     the host has in another ``Memory``, where launches of a ``Series`` are on several. ``is_heap``: `malloc` of kernels
-    takes its blocks here.
-    """
+    takes its blocks here."""
 
     address: int
     nbytes: int
@@ -96,8 +95,7 @@ class PixelBox:
     the last), both included. Negative numbers reach over the lower edge, or stay away from the upper one.
 
     ``wide``: a box for the modes ``im2col::w`` and ``im2col::w::128``, as ``cuTensorMapEncodeIm2colWide`` makes it. It
-    has one corner each, in the dimension next to the channels: pixels run along that one alone.
-    """
+    has one corner each, in the dimension next to the channels: pixels run along that one alone."""
 
     lower: tuple[int, ...]
     upper: tuple[int, ...]
@@ -117,8 +115,7 @@ class TensorMap:
     reductions and to ``nan_fill`` and follows from ``element_bytes`` when it is not given. Of packed types, such as
     ``16u4_align8b``, ``shape`` and ``box`` count single elements, and ``element_bytes`` are those of a unit: ``UNITS``.
     Elements out of bounds read as zero, or as NaN with ``nan_fill``. Raises ``ValueError`` for a map that the
-    driver would refuse.
-    """
+    driver would refuse."""
 
     address: int
     element_bytes: int
@@ -359,8 +356,7 @@ _HEAP_HEAD = 32
 class Memory:
     """Emulated global memory. Allocations live until they are freed; launches read and write them in place.
 
-    Memories with different ``place`` give different addresses to the same allocations.
-    """
+    Memories with different ``place`` give different addresses to the same allocations."""
 
     def __init__(self, place: int = 0) -> None:
         self._addresses: list[int] = []
@@ -385,8 +381,7 @@ class Memory:
         """Uninitialised memory of ``nbytes`` bytes at an address that is a multiple of ``align``.
 
         ``data`` is where its bytes lie; None stands for storage of its own.
-        Nothing else is given addresses that lie less than ``room`` bytes before it or behind it.
-        """
+        Nothing else is given addresses that lie less than ``room`` bytes before it or behind it."""
         if nbytes < 0 or align < 1 or align & (align - 1):
             raise ValueError(
                 f"an allocation has a size and an alignment that is a power of two, not {nbytes} and {align}"
@@ -538,8 +533,7 @@ class Memory:
 def _aligned_bytes(nbytes: int) -> npt.NDArray[np.uint8]:
     """Storage that starts at a multiple of 128 bytes, filled so that floats are NaN and integers -1.
 
-    Much of it is zeros instead, whose pages cost nothing until they are touched.
-    """
+    Much of it is zeros instead, whose pages cost nothing until they are touched."""
     raw = np.zeros(nbytes + 128, np.uint8) if nbytes >= LARGE else np.full(nbytes + 128, 0xFF, np.uint8)
     start = -raw.ctypes.data % 128
     return raw[start : start + nbytes]

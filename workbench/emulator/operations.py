@@ -12,7 +12,6 @@ from . import _engine, ptx
 from .memory import FIELDS
 
 # -------------------------------------------------------------------------------- opcodes under the names of the engine
-
 _ORDERS = {"weak": 0, "volatile": 1, "mmio": 1, "relaxed": 1, "acquire": 2, "release": 3, "acq_rel": 4, "sc": 5}
 _SCOPES = {"cta": 1 << 3, "cluster": 2 << 3, "gpu": 3 << 3, "sys": 4 << 3}
 _MEMBAR_SCOPES = {"cta": "cta", "gl": "gpu", "sys": "sys"}
@@ -167,11 +166,7 @@ def match(operands: Sequence[ptx.Operand], letters: Sequence[Letter]) -> list[pt
 _ROUNDINGS = frozenset({"rn", "rz", "rm", "rp"})
 _INTEGRAL = frozenset({"rni", "rzi", "rmi", "rpi"})
 _MANTISSA_BITS = {"bf16": 7, "f16": 10, "f32": 23, "f64": 52}
-_CLAMPED = {
-    "f32": ("cvt.sat.f32.f32",),
-    "f64": ("cvt.sat.f64.f64",),
-    "f16": ("cvt.sat.f32.f16", "cvt.rn.f16.f32"),
-}
+_CLAMPED = {"f32": ("cvt.sat.f32.f32",), "f64": ("cvt.sat.f64.f64",), "f16": ("cvt.sat.f32.f16", "cvt.rn.f16.f32")}
 _TO_HALF = {"f16": "cvt.rn.f16.f32", "bf16": "cvt.rn.bf16.f32"}
 
 
@@ -292,10 +287,7 @@ def _copy(opcode: str, operands: tuple[ptx.Operand, ...], scratch: Callable[[str
     if not isinstance(to, ptx.Address) or not isinstance(source, ptx.Address) or size != ptx.Immediate(128):
         return "it copies 128 bytes from an address to another"
     offset, wide, word = scratch("b32"), scratch("b64"), scratch("b32")
-    steps: list[Step] = [
-        ("mul.lo.u32", (offset, _LANE, ptx.Immediate(4)), 0),
-        ("cvt.u64.u32", (wide, offset), 0),
-    ]
+    steps: list[Step] = [("mul.lo.u32", (offset, _LANE, ptx.Immediate(4)), 0), ("cvt.u64.u32", (wide, offset), 0)]
     places = []
     for address in (source, to):
         base = address.base

@@ -16,8 +16,7 @@ def printed_text(printed: Sequence[tuple[int, bytes]], dropped: int, memory: Mem
     """The text of all calls in their order.
 
     ``printed`` holds the address of each call's format and the bytes of its arguments, ``dropped`` the number of calls
-    beyond those that are kept.
-    """
+    beyond those that are kept."""
     formats = {address: _string(memory, address) for address in {address for address, _ in printed}}
     text = "".join(_Call(formats[address], arguments, memory).text() for address, arguments in printed)
     return text + (f"[{dropped} more calls of printf are not shown]\n" if dropped else "")

@@ -68,8 +68,7 @@ def load(
     source as it is instead, where it is installed, with the host's compiler and headers.
 
     Raises ``ArchitectureError``, ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``,
-    ``UnsupportedInstruction``, and ``OSError`` for a file that cannot be read.
-    """
+    ``UnsupportedInstruction``, and ``OSError`` for a file that cannot be read."""
     entries = [entry] if isinstance(entry, str) else list(entry or ())
     path, text = _read(source, entries)
     if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
@@ -110,8 +109,7 @@ def signatures(source: str | PathLike[str], include: Sequence[str | PathLike[str
     """The kernels of a source that ``load`` takes, without compiling it: names and parameters.
 
     A parameter of CUDA C++ is written as in the source (``const float* x``); of PTX it is the type that the kernel's
-    name has, or that PTX gives it (``u64``), since PTX keeps no names. Raises ``CompileError`` and ``OSError``.
-    """
+    name has, or that PTX gives it (``u64``), since PTX keeps no names. Raises ``CompileError`` and ``OSError``."""
     path, text = _read(source, [])
     if not _PTX.search(text):
         return source_files(text, path, include).signatures()
@@ -128,8 +126,7 @@ def listed(
 ) -> tuple[list[tuple[str, list[str]]], dict[str, str], list[str]]:
     """What ``signatures`` has, instances of those kernels that are templates, and macros that only a build can define.
 
-    Raises as ``signatures`` does.
-    """
+    Raises as ``signatures`` does."""
     path, text = _read(source, [])
     if _PTX.search(text):
         return signatures(source), {}, []
@@ -241,8 +238,7 @@ def _commas(parameters: str) -> int:
 def kernel_name(program: Program, wanted: str) -> str | None:
     """The entry that a name from the CUDA source means, or None when none or several fit.
 
-    It may have namespaces, template arguments and the types of parameters, or leave them out.
-    """
+    It may have namespaces, template arguments and the types of parameters, or leave them out."""
     if wanted in program.entries:
         return wanted
     names = program.entries.kernels

@@ -15,7 +15,6 @@ from pathlib import Path
 from .ptx import SourceLocation, source_files
 
 # -------------------------------------------------------------------------------------------------------------- headers
-
 RANDOM = "curand"
 """How the names of the headers of cuRAND begin."""
 
@@ -80,8 +79,7 @@ def random_headers() -> tuple[str, ...]:
 def standard_headers(folders: Sequence[str | PathLike[str]]) -> dict[bytes, bytes]:
     """Headers of C and C++ by name, but for those that these folders have; made of libcu++, where they have that.
 
-    nvcc takes them from the host's compiler; NVRTC has none, and kernels written for nvcc include them.
-    """
+    nvcc takes them from the host's compiler; NVRTC has none, and kernels written for nvcc include them."""
     if not any(Path(folder, "cuda", "std").is_dir() for folder in folders):
         return {}
     headers = {"cstdio": ""}  # printf is the compiler's own
@@ -131,8 +129,7 @@ def through(location: SourceLocation) -> str:
     """``tma.cuh:17 (from gemm.cu:71)``: a line, and the one that it was inlined into.
 
     That is the first in another file, which says more than the call in the kernel's body; else the outermost. Of
-    headers of CUDA, which call one another, it is the first that is none; lines in them are left out.
-    """
+    headers of CUDA, which call one another, it is the first that is none; lines in them are left out."""
     location = outside_cuda(location)
     if not location.inlined_at:
         return str(location)
@@ -164,8 +161,7 @@ def asm_at_its_first_line(ptx: str, sources: Mapping[str, str]) -> str:
     """PTX in which an asm statement over several lines has the place of its first.
 
     NVRTC 13.0 gives it that of one of its operands, as NVRTC 13.5 does not. Lines of the PTX keep their numbers.
-    `sources` are texts of CUDA sources by file name; others are read where they exist.
-    """
+    `sources` are texts of CUDA sources by file name; others are read where they exist."""
     if _BEGIN not in ptx:
         return ptx
     first = {number: _asm_lines(text_of(path, sources)) for number, path in source_files(ptx).items()}

@@ -6,8 +6,7 @@ registers that must be found again after a call inside the function. The callee'
 this is written in PTX's own terms, loads and stores and branches, so that the engine knows nothing of it.
 
 Functions stand before the entry because the lanes of a warp with the lowest program counter run first: those that are
-in a function come back before the others go on.
-"""
+in a function come back before the others go on."""
 
 from __future__ import annotations
 

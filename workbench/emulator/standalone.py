@@ -2,8 +2,7 @@
 
 y = np.empty_like(x)
 report = launch("scale.cu", "scale", grid=4, block=256, args={"x": x, "y": Output(y), "n": x.size})
-print(report)
-"""
+print(report)"""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ class Report:
     ``findings`` lists what was found, of any severity, in the order found. ``strict``: whether strict findings are
     failures. ``statistics`` counts executed warp instructions, up to the finding that stopped the launch where one
     did. ``notes`` say what has not been judged, and what a user should know of how the source was compiled.
-    ``str(report)`` is the whole of it as text.
-    """
+    ``str(report)`` is the whole of it as text."""
 
     kernel: str
     findings: list[Finding]
@@ -187,8 +185,7 @@ def launch(
     ``raise_on_hazard``; arrays then hold what had been stored. Errors are failures, and findings that PTX only forbids
     formally where ``strict``. ``suppress`` leaves findings out (``"race"``, ``"race@kernel.cu:42"``), as the comment
     ``// workbench: allow race`` on a line does. A launch goes on behind a failure where it can, up to ``max_findings``.
-    Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what ``load`` raises.
-    """
+    Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what ``load`` raises."""
     if isinstance(source, Program):
         source = _for_architecture(source, arch)
     else:
@@ -221,8 +218,7 @@ class Session:
     report is looked at; arrays hold what was stored from then on. Those that nothing orders run at the same time.
 
     ``program`` is what ``load`` made; ``set`` gives a ``__constant__`` or ``__device__`` variable a value. ``findings``
-    are those of copies and of the host; those of a launch are in its report.
-    """
+    are those of copies and of the host; those of a launch are in its report."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -263,8 +259,7 @@ class Session:
         ``unoptimised``: races and barriers of the source are reported, too, that the compiler has optimised away.
         ``options`` are further ones of ``execute``: ``cluster``, ``seed``, ``time_slice``, ``checks``, ``counters``,
         ``trace``, ``suppress``, ``max_seconds``. It raises what ``launch`` raises, except errors of the source; of a
-        launch in a stream, a hazard is raised when the launch is executed.
-        """
+        launch in a stream, a hazard is raised when the launch is executed."""
         kernel = _find_entry(self.program, entry)
         given = dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}
         self._begin(programmatic)
@@ -300,8 +295,7 @@ class Session:
         ``destination`` and ``source`` are arrays of one size in bytes, or ``source`` is a number from 0 to 255. Their
         contents are those of the kernels' memory: what the host changes in ``source`` meanwhile is not seen. ``stream``
         and ``after`` are those of ``launch``: without a stream, the copy has ended when the call returns.
-        Raises ``ArgumentError`` and ``LaunchError``.
-        """
+        Raises ``ArgumentError`` and ``LaunchError``."""
         self._begin()
         to = self._placed(destination)
         if isinstance(source, int):
@@ -321,8 +315,7 @@ class Session:
     def access(self, array: Array, *, write: bool = False) -> None:
         """The host reads or writes an array in pinned memory here, without a copy.
 
-        That comes after what the host has waited for by ``synchronize``, and before the launches that follow.
-        """
+        That comes after what the host has waited for by ``synchronize``, and before the launches that follow."""
         self._begin()
         target = self._placed(array)
         kind = HOST_WRITES if write else HOST_READS
@@ -341,8 +334,7 @@ class Session:
         when its blocks have begun: nothing of the launch is visible then. What waits for the former waits for the end
         in ``cudaGridDependencySynchronize()``, but not for the latter; with both, which is ``triggerAtBlockStart`` of a
         programmatic event, it does. What is given to the stream later is not waited for. Raises ``LaunchError`` for a
-        stream that is no number.
-        """
+        stream that is no number."""
         early = Port.BEGUN if launch_completion else Port.TRIGGERED
         port = early if programmatic else Port.BEGUN_ONLY if launch_completion else Port.ENDED
         return self._order.event(stream, port)
@@ -350,8 +342,7 @@ class Session:
     def synchronize(self, event: Event | None = None) -> None:
         """Executes what has been given to streams, and lets the host wait for it, or for one event only.
 
-        Arrays then hold what was stored. Raises ``KernelFault`` where ``raise_on_hazard`` was asked for.
-        """
+        Arrays then hold what was stored. Raises ``KernelFault`` where ``raise_on_hazard`` was asked for."""
         self._execute(whole=event is not None)
         if event is None:
             self._order, self._series, self._base = Order(), Series(), 0
@@ -427,8 +418,7 @@ class Session:
         """Gives a ``__constant__`` or ``__device__`` variable a value, an array, a number, a ``Struct`` or bytes.
 
         An array that can be written holds what a ``__device__`` variable holds after each launch. Raises
-        ``ArgumentError`` for a variable that there is not, and for a value of another size.
-        """
+        ``ArgumentError`` for a variable that there is not, and for a value of another size."""
         found = [v for v in self.program.variables.values() if name in (v.name, v.readable_name)]
         if len(found) != 1:
             listed = ", ".join(sorted(v.readable_name for v in self.program.variables.values())) or "none"

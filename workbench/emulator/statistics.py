@@ -32,7 +32,6 @@ from .trace import Timeline
 # memory ``tensor_memory_load_requests`` and ``..._bytes``, the same with ``store`` and ``copy`` (tcgen05.cp).
 #
 # What is zero is left out.
-
 Counts = Counter[str]
 Key = TypeVar("Key", bound=Hashable)
 
@@ -48,8 +47,7 @@ class Counters:
     """Counters of one launch, or of several together.
 
     ``parts`` has for each launch its entry, how often each row of the entry ran, ``(rows,)``, and what the engine
-    counted in each row, ``(rows, len(_engine.counter_names()))``.
-    """
+    counted in each row, ``(rows, len(_engine.counter_names()))``."""
 
     parts: tuple[tuple[Entry, npt.NDArray[np.uint64], npt.NDArray[np.uint64]], ...]
 
@@ -68,15 +66,13 @@ class Counters:
         """By file and line of the CUDA source.
 
         An instruction of a function that was inlined counts at its own line alone, or, with ``inlined``, once at each
-        line that it was inlined into as well.
-        """
+        line that it was inlined into as well."""
         return self.grouped(_lines if inlined else lambda i: ((i.location.file, i.location.line),))
 
     def tensor_operations(self) -> Counts:
         """Operations of tensor cores by shape and types, such as ``m16n8k16.f32.bf16.bf16.f32``.
 
-        Those of a sparse product begin with ``sp``.
-        """
+        Those of a sparse product begin with ``sp``."""
         found: Counts = Counter()
         for opcode, counts in self.by_opcode().items():
             if counts["tensor_operations"]:
@@ -159,8 +155,7 @@ class Statistics:
 
     ``output`` is what the kernel printed, in the order of execution. ``findings`` has what was found, of any
     severity, in that order, ``suppressed`` what was found and is suppressed. ``stopped``: whether a finding ended the
-    launch. ``unused``: suppressions that were asked for and that matched nothing.
-    """
+    launch. ``unused``: suppressions that were asked for and that matched nothing."""
 
     warp_instructions: int
     switches: int
@@ -245,8 +240,7 @@ def instruction_kind(opcode: str) -> str:
 class Line:
     """Warp instructions of one source line by kind: its ``own``, and the ``total`` with what is inlined into it.
 
-    ``own_counts`` and ``total_counts`` are what ``counters`` names, where the launches counted.
-    """
+    ``own_counts`` and ``total_counts`` are what ``counters`` names, where the launches counted."""
 
     own: Counter[str] = field(default_factory=Counter)
     total: Counter[str] = field(default_factory=Counter)
@@ -308,8 +302,7 @@ def profile(statistics: Statistics | Iterable[Statistics]) -> Profile:
 class KernelFault(RuntimeError):
     """A launch with a hazard; ``finding`` is the first, ``findings`` has all of any severity in the order found.
 
-    ``statistics`` counts what had run until the launch ended.
-    """
+    ``statistics`` counts what had run until the launch ended."""
 
     def __init__(
         self, finding: Finding, statistics: Statistics | None = None, findings: Sequence[Finding] = ()

@@ -23,7 +23,6 @@ from .operations import Letter, special_registers
 # - a result never shares a cell with a source of the same instruction, because the engine writes results while it
 # reads; - the registers of an asynchronous instruction (``wgmma``) stay where they are until a wait releases them,
 # because the engine reads and writes them as late as the hardware might.
-
 CELL = 128  # bytes of a 4-byte register for all lanes of a warp; 8-byte registers take two
 
 
@@ -33,8 +32,7 @@ class Step:
 
     ``successors`` lists the rows that may follow, ``conditional`` tells that a guard may leave the results as they
     were, ``holds`` lists registers in use by asynchronous work from here on, and ``releases`` that no such work
-    outlives the row.
-    """
+    outlives the row."""
 
     uses: tuple[int, ...] = ()
     defines: tuple[int, ...] = ()
@@ -65,8 +63,7 @@ def assign_cells(steps: Sequence[Step], sizes: Sequence[int]) -> tuple[list[int]
 
     ``sizes`` holds the bytes of each register in one lane, 4 or 8. Returns the byte offset of each register's cell,
     -1 for a register that no row names, the bytes of the file, and the registers that may be read before they are
-    written. Such a register gets a cell of its own from the first row on.
-    """
+    written. Such a register gets a cell of its own from the first row on."""
     lifetimes, unset = _lifetimes(steps, len(sizes))
     cells = [-1] * len(sizes)
     free: dict[int, list[int]] = {4: [], 8: []}
@@ -220,8 +217,7 @@ class Constant:
     ``kind`` is ``bits`` (``value`` is the bit pattern), ``special`` (``name`` of a uniform special register),
     ``shared``, ``dynamic`` (start of dynamic shared memory), ``local``, ``parameter`` (offsets in their spaces) or
     ``global`` (address of the module variable ``name``); ``value`` is then an offset in bytes. ``size`` is 4 or 8
-    bytes a lane.
-    """
+    bytes a lane."""
 
     kind: str
     value: int
@@ -236,8 +232,7 @@ class DecodedEntry:
     ``rows`` is an int32 array [rows][7], ``operands`` an int64 array [operands][3] of slots, bytes and offsets,
     ``instructions`` the index of the PTX instruction behind each row, ``constants`` the offset of each constant in
     the pool, ``register_names`` the registers that share each cell, ``unset`` slot and bytes of the registers that
-    may be read before they are written.
-    """
+    may be read before they are written."""
 
     rows: npt.NDArray[np.int32]
     operands: npt.NDArray[np.int64]

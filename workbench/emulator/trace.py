@@ -7,8 +7,7 @@ of a bulk copy, or the end of a commit, to each wait that it ended.
 
 Time is logical: a microsecond stands for one warp instruction. A warp's clock goes up by one with each that it
 executes, as though all warps ran at once, and a wait lasts until the clock of whoever ended it. It tells what waits for
-what in the order of warps that the seed drew, and nothing about how long it takes on a GPU.
-"""
+what in the order of warps that the seed drew, and nothing about how long it takes on a GPU."""
 
 from __future__ import annotations
 

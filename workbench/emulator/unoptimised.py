@@ -2,8 +2,7 @@
 
 A compiler may remove or merge accesses that race in the source, and barriers that not all threads reach. So the source
 is compiled once more without optimisation. Where that has accesses or barriers at lines where the optimised code has
-none of the kind, it is executed on a copy of memory. Races and barriers of these lines are reported.
-"""
+none of the kind, it is executed on a copy of memory. Races and barriers of these lines are reported."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ _NOT_FOR_IT = frozenset({"checks", "counters", "trace"})
 class Beside:
     """A launch that can be repeated without optimisation: the kernel, what it is given, and memory before it ran.
 
-    ``memory`` is None where it was too large to be copied.
-    """
+    ``memory`` is None where it was too large to be copied."""
 
     kernel: Entry
     memory: Memory | None

@@ -22,8 +22,7 @@ class Output:
     """An array that the kernel should fill: reading an element before one was stored is a hazard.
 
     ``array`` is one of NumPy, or a tensor of PyTorch in the CPU's memory. After the launch it holds what was stored;
-    elements where nothing was stored keep their value.
-    """
+    elements where nothing was stored keep their value."""
 
     array: Any
 
@@ -40,8 +39,7 @@ class Strided:
     """An array that is passed with its strides as they are, such as a part of a wider matrix.
 
     The kernel gets a pointer to the first element, and the others lie as far behind it as in ``array``; what lies
-    between them holds no value. A bare array is passed packed, in C order. Strides must not be negative.
-    """
+    between them holds no value. A bare array is passed packed, in C order. Strides must not be negative."""
 
     array: Any
 
@@ -61,8 +59,7 @@ class TensorMapOf:
     arguments. ``box`` has the elements of a tile in each dimension, and ``shape`` those that the map covers (all of
     the array's when None), both in the array's order: outermost first. A ``PixelBox`` as the box, outermost first
     too, makes it an im2col map. ``swizzle`` is 0, 32, 64 or 128 bytes. The element type follows from the array's;
-    ``nan_fill`` and ``element_strides`` are those of ``TensorMap``.
-    """
+    ``nan_fill`` and ``element_strides`` are those of ``TensorMap``."""
 
     array: Any
     box: Sequence[int] | PixelBox
@@ -77,8 +74,7 @@ class Struct(dict[str, Any]):
 
     A member is an ``Argument``: an array (a pointer to it), a NumPy number (of its type), a Python number (``int`` or
     ``float`` of C++, of 4 bytes, and ``bool``), a ``TensorMapOf``, bytes, None, or another ``Struct``; a tuple is an
-    array among the members.
-    """
+    array among the members."""
 
 
 Argument = Any
@@ -102,8 +98,7 @@ def numpy_array(value: Any) -> Array | None:
     """The NumPy array, or one that shares the memory of a tensor of PyTorch; None for anything else.
 
     Types that NumPy does not have are unsigned integers of as many bytes. Raises ``ArgumentError`` for a tensor that
-    does not lie in the CPU's memory.
-    """
+    does not lie in the CPU's memory."""
     if isinstance(value, np.ndarray):
         return value
     if type(value).__module__.partition(".")[0] != "torch" or not hasattr(value, "data_ptr"):
@@ -153,8 +148,7 @@ class SurfaceOf:
 
     ``array`` is one of NumPy (or ``Output``, or ``Strided``), of shape (width), (height, width) or (depth, height,
     width). With ``layered`` the first dimension counts layers. ``channels``, 1, 2 or 4: the last dimension holds so
-    many of each texel. Elements are integers of 1, 2 or 4 bytes, or float16 or float32.
-    """
+    many of each texel. Elements are integers of 1, 2 or 4 bytes, or float16 or float32."""
 
     array: Any
     layered: bool = False
@@ -168,8 +162,7 @@ class TextureOf(SurfaceOf):
     ``linear``: reads are filtered; the fractions have 8 bits, as the CUDA programming guide says, here rounded to
     nearest. ``address``: what a coordinate outside means, ``"clamp"``, ``"border"`` (zeros), or with normalised
     coordinates ``"wrap"`` or ``"mirror"``. ``normalized``: coordinates run from 0 to 1. ``fraction``: integers of 1
-    or 2 bytes are read as floats from 0 or -1 to 1 (``cudaReadModeNormalizedFloat``).
-    """
+    or 2 bytes are read as floats from 0 or -1 to 1 (``cudaReadModeNormalizedFloat``)."""
 
     linear: bool = False
     address: str = "clamp"

@@ -1,7 +1,6 @@
 """Short kernels that show one effect each: one parameter is swept, and the counters, or the times, say what it does.
 
-An experiment is verified like any operation before it is counted in the emulator, and timed where there is a GPU.
-"""
+An experiment is verified like any operation before it is counted in the emulator, and timed where there is a GPU."""
 
 from __future__ import annotations
 

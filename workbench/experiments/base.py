@@ -24,8 +24,7 @@ class Point:
 
     `counts` are of `problem` in the emulator, made after `verification` passed. `timed` is a measurement of a larger
     problem on a GPU; without one `untimed` says why. `hardware` is what ncu counts of that; without it `uncounted` says
-    why, where it was asked.
-    """
+    why, where it was asked."""
 
     series: str
     value: int
@@ -73,8 +72,7 @@ class Experiment:
     of multiprocessors, and `axis` names it. `counted` is what the emulator counts; the operation's suite has what a GPU
     is timed on. `idea` says what changes with the parameter, `see` what to look for. `look` counts something more.
     `metrics` are what ncu is asked for on a GPU, and `measured` what follows from them. Charts have the values side by
-    side, or, where they are not `even`, as far apart as they are.
-    """
+    side, or, where they are not `even`, as far apart as they are."""
 
     operation: Operation[Any]
     swept: str

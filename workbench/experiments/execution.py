@@ -46,10 +46,7 @@ divergence = Experiment(
     counted=Scale(n=2**12, factor=64),
     quantities=(
         ratio("lanes an instruction", "active_lanes", "warp_instructions"),
-        Quantity(
-            "warp instructions for 32 additions",
-            lambda c: c["warp_instructions"] * WARP / (c["flops"] / 2),
-        ),
+        Quantity("warp instructions for 32 additions", lambda c: c["warp_instructions"] * WARP / (c["flops"] / 2)),
         ratio("share of branches that diverge", "divergent_branches", "branches"),
     ),
     idea="Every thread does the same number of additions and takes one path only.",
@@ -59,7 +56,6 @@ divergence = Experiment(
 )
 
 # ------------------------------------------------------------------------------------------------------------ occupancy
-
 OCCUPANCY = scaling(
     "occupancy", "occupancy: warps, or bytes in flight", Scale(n=2**25, factor=2), 10_000, metric="GB/s"
 )
@@ -107,7 +103,6 @@ occupancy = Experiment(
 )
 
 # ------------------------------------------------------------------------------------------------------------ intensity
-
 INTENSITY = scaling(
     "arithmetic_intensity", "arithmetic intensity: from memory-bound to compute-bound", Scale(n=2**25), 3000
 )

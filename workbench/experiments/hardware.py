@@ -2,8 +2,7 @@
 
     python -m workbench.experiments.hardware EXPERIMENT SERIES VALUE
 
-launches one point once. This is what ncu watches.
-"""
+launches one point once. This is what ncu watches."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ from .base import Experiment, Quantity, ratio
 from .problems import Scale, Transpose, scaling, transposes
 
 # ----------------------------------------------------------------------------------------------------------- coalescing
-
 COALESCING = scaling(
     "coalescing",
     "coalescing: neighbouring lanes, neighbouring addresses",
@@ -65,7 +64,6 @@ coalescing = Experiment(
 )
 
 # ------------------------------------------------------------------------------------------------------- bank conflicts
-
 BANK_CONFLICTS = Operation(
     name="bank_conflicts",
     summary="bank conflicts: the pitch of a tile that is read by columns",
@@ -108,7 +106,6 @@ bank_conflicts = Experiment(
 )
 
 # ------------------------------------------------------------------------------------------------------------- swizzles
-
 _MULTIPLE = 64
 
 
@@ -223,8 +220,7 @@ def grouped(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 def first_wave(stage: Stage[Any], problem: Problem, resources: Resources) -> dict[str, int]:
     """Launches the blocks alone that are resident first, in the emulator: what they write shows what they had to read.
 
-    Counts rows and columns of C that have an element of the wave, which are rows of A and of B.
-    """
+    Counts rows and columns of C that have an element of the wave, which are rows of A and of B."""
     from ..devices.emulated import EmulatedDevice
 
     device, case, plan = EmulatedDevice(), Case.of(problem), stage.plan(problem)

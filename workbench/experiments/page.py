@@ -31,8 +31,7 @@ def folder(output: Path, outcome_device: str) -> Path:
 def write(output: Path) -> list[Path]:
     """Write the pages of all devices that have outcomes in `output`, with their charts; returns the paths.
 
-    Raises ResultsError for a file that is no outcome, OSError where nothing can be written.
-    """
+    Raises ResultsError for a file that is no outcome, OSError where nothing can be written."""
     folders = sorted({path.parent for path in (output / FOLDER).glob("*/*.json")})
     return [path for each in folders for path in _write_folder(each)]
 

@@ -61,11 +61,7 @@ class Scale(Problem):
 def scales(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Scale]:
     """Problems of one to four rows within `size`."""
     return st.builds(
-        Scale,
-        m=st.integers(1, 4),
-        n=extents(size, edges),
-        factor=st.integers(1, 40),
-        seed=st.integers(0, 2**16),
+        Scale, m=st.integers(1, 4), n=extents(size, edges), factor=st.integers(1, 40), seed=st.integers(0, 2**16)
     )
 
 

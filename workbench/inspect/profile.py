@@ -258,8 +258,7 @@ def check_blocks(blocks: Sequence[int], count: int) -> None:
 def trace_stage(stage: Stage[Any], problem: Problem, traced: Traced, seed: int) -> tuple[dict[str, Any], Fault | None]:
     """The timeline as a JSON object, and the hazard that ended it.
 
-    Raises CompileError, CompilerUnavailable, NoSuchBlock, and Fault where nothing ran.
-    """
+    Raises CompileError, CompilerUnavailable, NoSuchBlock, and Fault where nothing ran."""
     compiled = translate_stage(stage, problem)
     case = Case.of(problem)
     device = EmulatedDevice(trace=traced)

@@ -28,8 +28,7 @@ class CrossEntropyProblem(RowProblem):
     """x: logits, (rows, columns); labels: (rows,), int32; loss and lse: (rows,), fp32.
 
     A label below 0 leaves its row out: the loss is 0. A logit of -inf is masked; the loss of a label that is masked is
-    +inf, lse of a row that is wholly masked -inf. A row with NaN or +inf has the lse NaN.
-    """
+    +inf, lse of a row that is wholly masked -inf. A row with NaN or +inf has the lse NaN."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "dtype": FLOATS,
@@ -122,7 +121,6 @@ CROSS_ENTROPY = ladder.row_operation(
 )
 
 ARRAYS = ("x", "labels", "loss", "lse")
-
 
 ladder.declare_first(
     CROSS_ENTROPY,

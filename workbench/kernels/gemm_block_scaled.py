@@ -2,8 +2,7 @@
 
 Scales lie as cuBLAS and `torch._scaled_mm` take them: in tiles of 128 rows and 4 blocks of a row, the tiles of the same
 rows side by side. A tile has 16 bytes for each of 32 rows: the 4 blocks of the row itself, and of the rows 32, 64 and
-96 further down. Beyond the rows and blocks of the matrix, a tile holds bytes of zero.
-"""
+96 further down. Beyond the rows and blocks of the matrix, a tile holds bytes of zero."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ FORMATS = {"mxfp8": Format(E4M3, E8M0, 32), "mxfp4": Format(E2M1, E8M0, 32), "nv
 @dataclass(frozen=True)
 class BlockScaledProblem(Problem):
     """A: (m, k) and B: (n, k) of the numbers of a `format`, a_scale and b_scale: tiles of their scales, C: (m, n) of
-    type `out`: bf16 or fp32. Rows of A, B and C are at least `pad_*` elements longer than they have to be.
-    """
+    type `out`: bf16 or fp32. Rows of A, B and C are at least `pad_*` elements longer than they have to be."""
 
     m: int = 1
     n: int = 1
@@ -348,8 +346,7 @@ def gemm_block_scaled(
     b_scale: uint8, contiguous, of any shape: tiles of 128 rows and 4 blocks, as `torch._scaled_mm` takes them; beyond
     the last row and block they hold 0. `format`: `mxfp8` or `mxfp4`, with a scale `float8_e8m0fnu` for 32 numbers of a
     row, or `nvfp4`, with a `float8_e4m3fn` for 16. Returns (m, n) of `out_dtype`: bfloat16 (default) or float32. Raises
-    TypeError and ValueError like `gemm`.
-    """
+    TypeError and ValueError like `gemm`."""
     check_arrays("gemm_block_scaled", [np.dtype(np.uint8)], a=a, b=b, a_scale=a_scale, b_scale=b_scale)
     if format not in FORMATS:
         raise ValueError(f"gemm_block_scaled: format is {format!r}; it has to be one of {', '.join(FORMATS)}")

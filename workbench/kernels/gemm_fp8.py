@@ -30,8 +30,7 @@ RUN = 128
 class ScaledGemmProblem(Problem):
     """A: (m, k) and B: (n, k) of e4m3, a_scale: (m,) and b_scale: (n,) fp32, C: (m, n) of type `out`: bf16 or fp32.
 
-    `pad_*` elements lie between the rows of A, B and C.
-    """
+    `pad_*` elements lie between the rows of A, B and C."""
 
     m: int = 1
     n: int = 1
@@ -191,7 +190,6 @@ def _tma(p: ScaledGemmProblem) -> str | None:
 _DEEP = ScaledGemmProblem(m=70, n=136, k=128 * 13 + 1, out="fp32", pad_a=15, pad_b=15)
 """So many slices that a ring of them goes round, and sums too long for fewer bits than fp32 has."""
 
-
 _WIDE = (
     ScaledGemmProblem(m=136, n=128 * 67, k=RUN * 5 + 16, out="fp32", pad_a=15, pad_b=15),
     ScaledGemmProblem(m=129, n=128 * 67 - 3, k=16, pad_c=3),
@@ -267,8 +265,7 @@ def gemm_fp8(a: Any, b: Any, a_scale: Any, b_scale: Any, *, out_dtype: Any = Non
 
     a: (m, k), b: (n, k), arrays of uint8 that hold the bits of `ml_dtypes.float8_e4m3fn`, a type that CuPy
     does not have; rows contiguous, any distance between them. a_scale: (m,), b_scale: (n,), float32 and contiguous.
-    Returns (m, n) of `out_dtype`: bfloat16 (default) or float32. Raises TypeError and ValueError like `gemm`.
-    """
+    Returns (m, n) of `out_dtype`: bfloat16 (default) or float32. Raises TypeError and ValueError like `gemm`."""
     check_arrays("gemm_fp8", [np.dtype(np.uint8)], a=a, b=b)
     check_arrays("gemm_fp8", [FP32.numpy], a_scale=a_scale, b_scale=b_scale)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or 0 in a.shape or 0 in b.shape:

@@ -31,10 +31,7 @@ class LayerNormBackwardProblem(gradients.NormGradientProblem):
         w, dy = (inputs[name].astype(np.float64) for name in ("w", "dy"))
         n, off, scale, relative = bounds.standardised(inputs["x"], self.eps32)
         u = self.out_type.unit_roundoff
-        error = {
-            "dw": gradients.sum_bound(dy * n, np.abs(dy) * off),
-            "db": gradients.sum_bound(dy, np.zeros_like(dy)),
-        }
+        error = {"dw": gradients.sum_bound(dy * n, np.abs(dy) * off), "db": gradients.sum_bound(dy, np.zeros_like(dy))}
         sums = {name: u * (np.abs(expected[name]) + e) + e + self.out_type.smallest for name, e in error.items()}
         return {"dx": bounds.norm_backward(n, off, scale, relative, w * dy, expected["dx"], self.out_type)} | sums
 

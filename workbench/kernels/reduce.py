@@ -30,8 +30,7 @@ from .shared import common_dtype, rows_of
 class ReduceProblem(RowProblem):
     """x: (rows, columns) with `pad_x` elements between its rows; y: (rows,), (columns,) or (1,) of type `out`.
 
-    A sum with NaN, or with infinities of both signs, is NaN; a maximum with NaN is NaN.
-    """
+    A sum with NaN, or with infinities of both signs, is NaN; a maximum with NaN is NaN."""
 
     op: str = "sum"
     over: str = "columns"
@@ -131,11 +130,7 @@ REDUCE = Operation(
     name="reduce",
     summary="sum or maximum of a matrix along columns or rows, or of all",
     problem=ReduceProblem,
-    problems=row_problems(
-        ReduceProblem,
-        op=ReduceProblem.choices["op"],
-        over=ReduceProblem.choices["over"],
-    ),
+    problems=row_problems(ReduceProblem, op=ReduceProblem.choices["op"], over=ReduceProblem.choices["over"]),
     suite=tuple(
         ReduceProblem(rows=rows, columns=columns, dtype=dtype, out=dtype, over=over)
         for dtype in ("bf16", "fp32")

@@ -52,10 +52,7 @@ class ResidualRmsNormProblem(ladder.NormProblem):
         # a sum that is rounded to fp32 on the way may become the neighbour of the one rounded at once
         s, u = np.abs(expected["s"]), self.in_type.unit_roundoff
         norm = bounds.rms_norm(expected["y"], self.out_type)
-        return {
-            "s": (u + 2**-24) * s + self.in_type.smallest,
-            "y": norm + 2 * u * np.abs(expected["y"]),
-        }
+        return {"s": (u + 2**-24) * s + self.in_type.smallest, "y": norm + 2 * u * np.abs(expected["y"])}
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         s, y = expected["s"], expected["y"]

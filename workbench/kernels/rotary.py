@@ -34,8 +34,7 @@ class RotaryProblem(Problem):
     bshd those of a position, so heads of queries may lie beside those of keys. cos, sin: (seq, half). All of one type.
 
     `pairs` says which elements are rotated together: neighbours, or those that are half a row apart. NaN and infinities
-    do what arithmetic with them does, and only to their own pair.
-    """
+    do what arithmetic with them does, and only to their own pair."""
 
     batch: int = 1
     heads: int = 1
@@ -247,8 +246,7 @@ def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False, layout: str
 
     x: (batch, heads, seq, dim), or (batch, seq, heads, dim) with `layout` bshd, whose rows of dim elements, and whose
     heads (positions, with bshd), may be any distance apart; cos, sin: (seq, dim / 2), contiguous. A pair is
-    (2i, 2i + 1), `interleaved`, or (i, i + dim / 2).
-    """
+    (2i, 2i + 1), `interleaved`, or (i, i + dim / 2)."""
     dtype = common_dtype("rotary", x=x, cos=cos, sin=sin)
     if layout not in RotaryProblem.choices["layout"]:
         raise ValueError(f"rotary: layout is {layout!r}; it has to be bhsd or bshd")

@@ -81,11 +81,7 @@ ladder.declare_first(
     vectorized="16 bytes a load and a store; a lane first adds up its own elements",
 )
 
-
-LONG = (
-    ScanProblem(rows=1, columns=40_000, out="bf16"),
-    ScanProblem(rows=2, columns=9001, dtype="fp32", out="fp32"),
-)
+LONG = (ScanProblem(rows=1, columns=40_000, out="bf16"), ScanProblem(rows=2, columns=9001, dtype="fp32", out="fp32"))
 
 
 @SCAN.stage(

@@ -160,8 +160,7 @@ def group_sizes(most: int) -> st.SearchStrategy[int]:
 def noticeable(answer: Arrays, expected: Arrays, least: Mapping[str, float]) -> bool:
     """Whether an answer differs by more than rounding may: in one output by more than `least` of its largest element.
 
-    Answers of broken kernels need not: of large logits the key that is left out may weigh 1e-6.
-    """
+    Answers of broken kernels need not: of large logits the key that is left out may weigh 1e-6."""
     for name, part in least.items():
         got, right = answer[name], expected[name]
         finite = np.isfinite(right)
@@ -185,8 +184,7 @@ def scales(first: Arrays, other: Arrays, factor: float, terms: int = 1) -> bool:
 
     A power of two changes no rounding, so this is exact; only sums and products that are subnormal in fp32, or
     flushed to zero, may differ, by less than the smallest normal number for each of the `terms` that are added up.
-    Where a result is so small that this changes it, it may then be rounded to a neighbour.
-    """
+    Where a result is so small that this changes it, it may then be rounded to a neighbour."""
     for name, values in first.items():
         wanted = factor * values
         away = np.abs(np.subtract(wanted, other[name], out=np.zeros_like(wanted), where=wanted != other[name]))
@@ -198,7 +196,6 @@ def scales(first: Arrays, other: Arrays, factor: float, terms: int = 1) -> bool:
 
 Values = np.ndarray[Any, Any]
 
-
 TRUNCATED_EVERY = 8
 """Terms of a product that tensor cores add up at once."""
 
@@ -209,8 +206,7 @@ def tensor_core_product(a: Values, b: Values, depth: int, backwards: bool = Fals
     Of the 24 bits of a sum the last is dropped for what is lost where terms are aligned to the largest. A device adds
     up 8 terms at once. Where `depth` is larger, which is faster here, the sum also loses what the truncations in
     between would cost: a unit roundoff each in the mean. a: (..., m, k), b: (..., k, n) fp32; returns (..., m, n).
-    Source: Fasi et al., Numerical behavior of NVIDIA tensor cores, 2021.
-    """
+    Source: Fasi et al., Numerical behavior of NVIDIA tensor cores, 2021."""
     left = np.float32(1 - max(0, depth // TRUNCATED_EVERY - 2) * 2.0**-24)
     leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     total = np.zeros((*leading, a.shape[-2], b.shape[-1]), np.float32)

@@ -28,17 +28,12 @@ class SoftmaxProblem(RowProblem):
     """x: logits, (rows, columns); y: probabilities of the same shape.
 
     A logit of -inf is masked and has the probability 0; a row of nothing else is 0. A row with NaN or +inf becomes NaN.
-    In the exact tier 2^k logits of a row are equal and the others so far below them that their probability is 0.
-    """
+    In the exact tier 2^k logits of a row are equal and the others so far below them that their probability is 0."""
 
     operations: ClassVar[int] = 4
     most_narrow: ClassVar[int] = HELD_BY_CLUSTER
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "dtype": FLOATS,
-        "out": FLOATS,
-        "values": (*VALUES, "masked"),
-    }
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": (*VALUES, "masked")}
 
     def inputs(self) -> Arrays:
         rng = self.rng()
@@ -126,7 +121,6 @@ HELD = {"THREADS": 128, "VECTORS": 4, "WIDEST": 6}
 """Threads of the smallest block; vectors that a thread holds, where more threads can be had, and at most before the
 widest blocks are taken: it keeps each element as fp32."""
 
-
 ladder.declare_held(
     SOFTMAX,
     "x",
@@ -137,7 +131,6 @@ ladder.declare_held(
 )
 ladder.declare_split(SOFTMAX, ("x",), ("x",), 2, edge_cases=(SoftmaxProblem(rows=1, columns=60_000, out="bf16"), SHORT))
 ladder.declare_prefetch(SOFTMAX, "x", "y", parameters=FETCHED, edge_cases=(MASKED,))
-
 
 MOST_PACKED = 512
 """Columns of the longest row that lanes of a warp hold element by element."""
@@ -203,8 +196,7 @@ def softmax(x: Any, *, out_dtype: Any = None) -> Call:
     element; rows of a matrix may be any distance apart, other arrays have to be contiguous. -inf is masked: a row of
     nothing else becomes 0. Returns the same shape, of the dtype of x or of `out_dtype` float32.
 
-    Raises TypeError and ValueError like `gemm`, as do the other operations on rows.
-    """
+    Raises TypeError and ValueError like `gemm`, as do the other operations on rows."""
     dtype = common_dtype("softmax", x=x)
     problem = SoftmaxProblem(**rows_of("softmax", dtype, out_dtype, x=x))
     return Call(problem, {"x": matrix("softmax", "x", x)}, lambda found: found["y"].reshape(x.shape))

@@ -23,8 +23,7 @@ from .shared import common_dtype, matrix, rows_of
 class SoftmaxBackwardProblem(RowProblem):
     """y, dy, dx: (rows, columns); y and dy with `pad_x` elements between their rows, dx with `pad_y`.
 
-    NaN and infinities do what arithmetic with them does: a row with NaN becomes NaN.
-    """
+    NaN and infinities do what arithmetic with them does: a row with NaN becomes NaN."""
 
     operations: ClassVar[int] = 4
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal",)}
@@ -73,7 +72,6 @@ SOFTMAX_BACKWARD = ladder.row_operation(
     suite=ladder.timed(SUITE[:-1]),
     work=(15_000, 4_000_000),
 )
-
 
 HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 """Threads of the smallest block; vectors of each row that a thread holds: where more threads can be had; at most."""

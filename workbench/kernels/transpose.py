@@ -73,7 +73,6 @@ SMALL, LARGE, HUGE = 2**16, 2**22, 2**26
 """Elements of which the launch is most of the time, and from which on it is memory; bytes of a matrix for which longer
 runs of each page are worth a way through shared memory."""
 
-
 LEAST_VECTORS = 8
 """From how many vectors a row on `ldmatrix` is the fastest: the least that a row of its tiles has."""
 
@@ -114,10 +113,7 @@ TRANSPOSE = row_operation(
     "transpose of a matrix",
     fastest,
     suite=timed(((16384, 8192), (8192, 8192), (65536, 1024), (1024, 65536))),
-    defines=lambda p: {
-        "IN": p.in_type.cuda if p.in_type.itemsize == 4 else "unsigned short",
-        "EVEN": _even(p),
-    },
+    defines=lambda p: {"IN": p.in_type.cuda if p.in_type.itemsize == 4 else "unsigned short", "EVEN": _even(p)},
 )
 
 

@@ -36,10 +36,8 @@ SHORT = Effort(
 )
 """How long a configuration is timed at first."""
 
-
 SMALL_PROBLEMS = 6
 """Verified with every configuration, beside the problem that is tuned for."""
-
 
 KNOWN_ANSWERS = 4
 """Most right answers that are kept for comparison."""
@@ -79,8 +77,7 @@ def small_problems(stage: Stage[Any], device: Device, problem: Problem, seed: in
 class Judge:
     """Verifies configurations of a stage on the `problems`, and times them on one, on a device.
 
-    Raises TuningError where there is nothing to verify them with.
-    """
+    Raises TuningError where there is nothing to verify them with."""
 
     stage: Stage[Any]
     device: Device

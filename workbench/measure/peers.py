@@ -46,8 +46,7 @@ def bench_peer(
 ) -> Measurement | str:
     """Time another implementation like a stage; a text says why there is no measurement.
 
-    Its answer, computed after it was timed, has to be within the bounds that the stages are held to.
-    """
+    Its answer, computed after it was timed, has to be within the bounds that the stages are held to."""
     if reason := peers_of(operation)[name].refuses(problem):
         return reason
     used, info = effort or Effort(), device.info()

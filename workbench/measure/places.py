@@ -147,7 +147,6 @@ class There:
 MOST_JUDGES = 4
 """So many searches at most go on at once on a cluster; a worker keeps what belongs to each on its device."""
 
-
 _judges: list[Judge] = []
 """On a worker: of the searches that it has lately worked for."""
 

@@ -18,8 +18,7 @@ class TimingOutcome:
     `broken` says of baselines why they were not timed. `leftover_us`: how long the device still worked after the launch
     was over as far as its stream could tell. `unseen_us`: a launch on inputs that no launch before had, and outputs
     unwritten; `seen_us`: the next one on the same, which finds an answer to replay. `sampled` are the outputs of one
-    sample that was timed, drawn at random, on the host or lent.
-    """
+    sample that was timed, drawn at random, on the host or lent."""
 
     timings: dict[str, Timing]
     conditions: Conditions
@@ -100,8 +99,7 @@ FLAT_SAMPLES = 6
 def too_fast(timing: Timing, problem: Problem, device: DeviceInfo) -> str | None:
     """Why a time is faster than the device, or too near to that for what it is; None where it is not.
 
-    Sustained launches may find in the L2 what fits there, but have to compute all.
-    """
+    Sustained launches may find in the L2 what fits there, but have to compute all."""
     memory, compute = roofline_bounds(problem, device)
     limit, _ = roofline_bound(problem, device)
     wrong = "the roofline bound of {:.2f} us: the measurement is wrong"

@@ -1,8 +1,7 @@
 """Who judges the answers to large problems: a process with a CUDA context of its own, where no kernel of a stage runs.
 
 It draws the inputs on the device and keeps them. Parts of the problem, drawn at random, are solved by NumPy, and the
-whole problem by CuPy. A stage's process gets a copy of the inputs, and lends its answers.
-"""
+whole problem by CuPy. A stage's process gets a copy of the inputs, and lends its answers."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ class SampleReset:
 
     Outputs are unwritten then, and the inputs others, moved along by a number of elements that is drawn: no launch
     finds what one before it did. In one of the first `samples` of the plan's own, drawn as well, they are those of the
-    problem, and the outputs are kept, to be judged. Without a `name` none are: the plan itself launches nothing.
-    """
+    problem, and the outputs are kept, to be judged. Without a `name` none are: the plan itself launches nothing."""
 
     def __init__(self, plan: CudaPlan, name: str | None, samples: int) -> None:
         self._plan, self._name = plan, name

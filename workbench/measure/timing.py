@@ -40,8 +40,7 @@ class Effort:
     Before the first sample the device is kept busy for `warm_up_seconds`, or a third of them where it worked until a
     moment ago, and on until its clock is steady, but no longer than `most_warm_up_seconds`. Sustained samples take
     `sustained_seconds` of each contestant, longer where they differ, after all of them have kept the device busy for
-    `heat_seconds`; none are taken where that is 0.
-    """
+    `heat_seconds`; none are taken where that is 0."""
 
     relative_error: float = 0.005
     seconds: float = 0.15
@@ -57,8 +56,7 @@ class Effort:
 def median_error(samples: Sequence[float]) -> float:
     """Half width of the 95 % confidence interval of the median, relative to it.
 
-    From the interquartile range, as the notches of a box plot: 1.57 IQR / sqrt(n) (McGill, Tukey, Larsen 1978).
-    """
+    From the interquartile range, as the notches of a box plot: 1.57 IQR / sqrt(n) (McGill, Tukey, Larsen 1978)."""
     low, middle, high = np.percentile(samples, [25, 50, 75])
     return float(1.57 * (high - low) / np.sqrt(len(samples)) / middle)
 
@@ -142,8 +140,7 @@ def measure(
     """Time the contestants against each other: each round runs them in order and then in reverse (A B B A).
 
     `before` is called, outside of what is timed, with the name of whose cold sample comes next, and with none after
-    the last one.
-    """
+    the last one."""
     watch = Stopwatch(l2_bytes)
     timings = {name: Timing(name, []) for name in contestants}
     _warm_up(list(contestants.values()), watch, effort, conditions)
@@ -170,7 +167,6 @@ def measure(
 SHORT_US = 20.0
 """Launches of less are over before the host has enqueued the next: a graph enqueues many of them at once."""
 
-
 ROUNDS, LONGER = 3, 10
 """Rounds of sustained samples (A B B A), so that there are six of each contestant; where those differ more rounds
 follow, in up to so many times the time."""
@@ -192,8 +188,7 @@ def _sustained(
     """Add the samples back to back, in rounds as the cold ones.
 
     What draws much power is fast for a tenth of a second and slower from then on: whoever comes first must not be
-    timed on a cooler chip than who comes after.
-    """
+    timed on a cooler chip than who comes after."""
     blocks: dict[str, Callable[[], float]] = {}
     for name, work in contestants.items():
         once = float(np.median(timings[name].cold_us))
@@ -264,8 +259,7 @@ def _warm_up(work: list[Enqueue], watch: Stopwatch, effort: Effort, conditions: 
 def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | None = None) -> Measurement | str:
     """Time a stage on a problem, interleaved with the baselines; a text says why there is no measurement.
 
-    The output is compared with the reference again after timing: what is wrong has no time.
-    """
+    The output is compared with the reference again after timing: what is wrong has no time."""
     watch, stage = integrity.Watch(), stage.on(device.machine)
     try:
         if reason := stage.supports(problem):
@@ -295,8 +289,7 @@ def enter(
     """Prepare the baselines, in the process that has the device: their answers, and why others were left out.
 
     With `peer` it is the implementation of that name that is timed, and the plan has nothing but the arrays. Answers
-    are lent where `lend` says so, until the contest begins, else copied to the host. Raises Fault.
-    """
+    are lent where `lend` says so, until the contest begins, else copied to the host. Raises Fault."""
     work = _first(peers_of(operation)[name], plan, problem) if peer else Prepared(plan.enqueue)
     made = Entrants(work, {name: work.enqueue}, {}, {})
     answers: dict[str, Outputs] = {}
@@ -359,8 +352,7 @@ def contest(
 
     The plan's outputs are forgotten afterwards and computed once more, so that what is read then is the answer of a
     launch that came after those that were timed: one that is skipped, or that copies an earlier answer or another's,
-    leaves NaN. Raises Fault.
-    """
+    leaves NaN. Raises Fault."""
     entrants: Entrants = plan.entrants
     work, conditions = entrants.work, Conditions()
     turn(plan)
@@ -465,7 +457,6 @@ def _first(baseline: Baseline, plan: CudaPlan, problem: Problem) -> Prepared:
 TRIES = 3
 """How often is asked at most, of a contestant that was timed, what makes it suspicious."""
 
-
 LOADING_SECONDS = 30.0
 """How long it takes to load the libraries behind the baselines."""
 
@@ -537,8 +528,7 @@ def measurement(
 ) -> Measurement | str:
     """The record of a contest, or why its samples are not believed. A baseline with a wrong result is left out.
 
-    Raises Unprepared.
-    """
+    Raises Unprepared."""
     judge = judge or HostJudge(solved(problem))
     rejected = dict(outcome.broken)
     timings = {contestant: timing for contestant, timing in outcome.timings.items() if contestant not in rejected}

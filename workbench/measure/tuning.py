@@ -2,8 +2,7 @@
 
 Configurations are compiled in parallel on the CPU, verified, and timed interleaved with the declared ones, so that a
 drifting clock does not matter; optuna proposes which comes next. A last round has the best of them compete at length.
-Without a GPU configurations are compiled and verified, and nothing is timed.
-"""
+Without a GPU configurations are compiled and verified, and nothing is timed."""
 
 from __future__ import annotations
 
@@ -39,10 +38,8 @@ from .places import Here, There
 SEARCH_SHARE = 0.75
 """Part of the budget after which nothing new is tried: the rest is for the last round."""
 
-
 FINALISTS, NEAR = 3, 1.05
 """So many configurations, and none that took so many times as long as the best, compete in the last round."""
-
 
 GAIN = 0.005
 """A configuration has to be faster by this part than the declared one to take its place."""
@@ -270,8 +267,7 @@ def tune(
     What was tried and the best so far are in `table` at every moment; Ctrl-C ends the search (`interrupted` is of
     `interrupts`), and what was found stays. On the emulator nothing is timed: every configuration is verified, as far
     as the time goes. `on_start` is told how many configurations there are, `on_trial` how many have been tried. Raises
-    TuningError where there is nothing to search, CompilerUnavailable, TableError.
-    """
+    TuningError where there is nothing to search, CompilerUnavailable, TableError."""
     device = place.device
     stage = stage.on(machine_for(stage, device))
     started, timed = clock(), device.times
@@ -342,7 +338,6 @@ def tune_each(
 BAD = 10.0
 """What the search is told of a configuration that cannot be used: so many times as slow as the declared one."""
 
-
 PROPOSALS = 5
 """Tries to have optuna propose a configuration that is new and allowed, before one is drawn."""
 
@@ -363,8 +358,7 @@ def allowed(stage: Stage[Any], problem: Problem) -> tuple[list[dict[str, int]], 
 class Proposals:
     """Which configuration is tried next: the first one, then what optuna's model proposes, each once.
 
-    `timed` is False where nothing is measured: then they come in random order.
-    """
+    `timed` is False where nothing is measured: then they come in random order."""
 
     def __init__(
         self, space: Mapping[str, Sequence[int]], configurations: list[dict[str, int]], seed: int, timed: bool

@@ -37,8 +37,7 @@ class Distribution(StrEnum):
     infinities and zeros. `positive` and `negative` have one sign, at any scale. `constant` has one number in an array,
     a row or a column, with one sign, or with signs that alternate or are drawn; `equal_rows` has the same row again and
     again: numbers of few bits, whose sums are exact. `sorted` has rows or columns in order, some from both ends to the
-    middle. `same` gives inputs of one type the same numbers, and one memory where their layouts allow it.
-    """
+    middle. `same` gives inputs of one type the same numbers, and one memory where their layouts allow it."""
 
     NORMAL = "normal"
     ZEROS = "zeros"
@@ -75,8 +74,7 @@ class NonFinite(StrEnum):
     """What an operation owes where inputs are NaN or infinite.
 
     `propagate`: each element is what the float64 reference gives: NaN where that is NaN, an infinity of the same sign
-    where that is one. `undefined`: anything, so that such inputs are never drawn.
-    """
+    where that is one. `undefined`: anything, so that such inputs are never drawn."""
 
     PROPAGATE = "propagate"
     UNDEFINED = "undefined"
@@ -109,19 +107,13 @@ MOST_NON_FINITE = 3
 
 
 def distributed(
-    values: Values,
-    dtype: DType,
-    kind: Distribution,
-    scales: tuple[int, int],
-    rng: np.random.Generator,
-    places: int = 0,
+    values: Values, dtype: DType, kind: Distribution, scales: tuple[int, int], rng: np.random.Generator, places: int = 0
 ) -> Values:
     """The numbers, of a floating-point type, as `kind` has them: a new array of the same shape and type.
 
     `scales` are the least and the largest exponent of powers of two; what the type cannot hold is left out, so that
     finite numbers stay finite. NaN and infinities of arrays of one size are in the same places where the seed `places`
-    is the same: what is added up element by element may then be infinities of both signs.
-    """
+    is the same: what is added up element by element may then be infinities of both signs."""
     if kind in WITHOUT_NUMBERS and not dtype.has_nan:
         return values
     least, high = _exponents(dtype, scales)
@@ -161,8 +153,7 @@ def whole_numbers(
 
     All magnitudes are as likely, from one bit to those of the limits: in `wide` of each element, in `scaled` of an
     array, or of its rows or columns; `constant` has mostly a limit. `large` has any bits, or the limits, powers of two
-    and what is next to these.
-    """
+    and what is next to these."""
     if kind in (Distribution.NORMAL, Distribution.SUBNORMAL, *WITHOUT_NUMBERS) or not values.size:
         return values
     if kind is Distribution.ZEROS:
@@ -412,8 +403,7 @@ class Array:
 
     Of packed elements, several in a byte, rows begin at whole bytes, and no array is an output.
 
-    Scratch that is `zero` holds zeros when a plan begins, and the plan leaves zeros there. So it is never cleared.
-    """
+    Scratch that is `zero` holds zeros when a plan begins, and the plan leaves zeros there. So it is never cleared."""
 
     shape: tuple[int, ...]
     dtype: DType

@@ -20,8 +20,7 @@ from .problem import Problem
 @dataclass(frozen=True)
 class ArraySpec:
     """Shape, strides in bytes, dtype and device number of an array. Views are those that NumPy, too, makes without a
-    copy; they remember their `source`: the position of the argument, or the name of the output.
-    """
+    copy; they remember their `source`: the position of the argument, or the name of the output."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -98,8 +97,7 @@ class Call:
     """A problem, and which of the caller's arrays are its inputs: views of them that need no copy.
 
     `finish` makes of the outputs, by name, what the caller gets, views again: by default the only one, or a named tuple
-    of them in the order in which they are declared.
-    """
+    of them in the order in which they are declared."""
 
     problem: Problem
     inputs: Mapping[str, ArraySpec]
@@ -130,7 +128,6 @@ class Solver(Protocol):
 READERS: dict[type, Callable[[Sequence[Any]], tuple[Key, list[int]]]] = {}
 """By the type of arrays: the key of a call with these, and their addresses."""
 
-
 HOT: dict[type, Callable[..., Any]] = {}
 """By the type of the first array: what makes a call of a class that is ready quickly. It is given the function, arrays,
 `out` and options, and returns None for a call that it does not make."""
@@ -160,8 +157,7 @@ class Gradient:
     `takes` names what it is given, in the order of its arrays: inputs of the other one, `RESULT` for its result and
     `OF_RESULT` for the gradient of that. `gives` are the inputs whose gradients it returns. Options are handed on by
     name. The gradient of the result has the dtype of the first array that is taken. `result(n)` is the result n places
-    behind the first.
-    """
+    behind the first."""
 
     operation: str
     takes: tuple[str, ...]
@@ -186,8 +182,7 @@ class Function:
     alone that may solve calls. `takes` is the signature of `build`.
 
     The way of a call whose class is known is short: its arrays are read, a dictionary has what is ready for them, and
-    that allocates the results and calls the driver.
-    """
+    that allocates the results and calls the driver."""
 
     def __init__(
         self, operation: Any, build: Callable[..., Call], among: Any = None, solver: Solver | None = None

@@ -12,8 +12,7 @@ take time for the bytes of the problem. Both times overlap, but not wholly: the 
 Blocks that share a multiprocessor wait for memory at the same time: there are as many rounds as one of them has tiles
 in turn. An iteration takes no less than it waits, however little it multiplies.
 
-The constants are those of one stage on one card, for one kind of its work, fitted to times that were measured there.
-"""
+The constants are those of one stage on one card, for one kind of its work, fitted to times that were measured there."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ class Work:
     operands: together at least as many operations as the problem has. `shared`: blocks share out the tiles of the last
     round. `bytes` is what the problem has to read and write. So many blocks are `resident` on a multiprocessor at once.
     Work of another `kind` has constants of its own. `copied` are bytes that launches before have read and written.
-    `requested` are the bytes of all lines that blocks get from the L2, 0 where these are not counted.
-    """
+    `requested` are the bytes of all lines that blocks get from the L2, 0 where these are not counted."""
 
     tiles: int
     iterations: int

@@ -20,8 +20,7 @@ class DType:
     `torch` and `triton` are its names there, empty where there is no such type.
     `aliases` are further names that it is given. A `compute_only` type is never in memory: memory holds another type,
     of which the multiplication reads fewer bits. `packing` elements lie in one byte, the first one in its lowest bits;
-    an array in NumPy has a byte for each of them.
-    """
+    an array in NumPy has a byte for each of them."""
 
     name: str
     numpy: np.dtype[Any]
@@ -67,8 +66,7 @@ class DType:
     def unpacked(self, storage: Any) -> Any:
         """Memory as elements, of which each has a byte. Memory that is not packed stays as it is, and may be written.
 
-        `storage`: one dimension, an array of NumPy or CuPy.
-        """
+        `storage`: one dimension, an array of NumPy or CuPy."""
         if self.packing == 1:
             return storage
         elements = storage.repeat(self.packing)
@@ -104,8 +102,7 @@ class DType:
         computed has all bits of its significand set (PTX ISA, floating-point instructions), elsewhere the first one
         alone. e4m3 has one NaN of each sign, so that its other pattern is a number. In integers they are values that
         hardly any kernel computes, in bool neither true nor false. Where a value may be computed all the same, two
-        launches, one with each pattern, tell what was written.
-        """
+        launches, one with each pattern, tell what was written."""
         if self.is_float and self.itemsize > 1:
             return b"\xfd\xff" * (self.itemsize // 2), b"\xfb\xff" * (self.itemsize // 2)
         if self.numpy == ml_dtypes.float8_e5m2:
@@ -228,7 +225,6 @@ DTYPES: dict[str, DType] = {
 
 FLOATS: dict[str, DType] = {t.name: t for t in (BF16, FP16, FP32)}
 """The types that most operations on real numbers take, by name."""
-
 
 SPELLINGS: dict[str, DType] = {name: t for t in DTYPES.values() for name in t.spellings}
 """Element types by all their names: `fp32`, `float32`, `f32` and `float` are one."""

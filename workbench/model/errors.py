@@ -1,8 +1,7 @@
 """The base class of every expected error, the names that may end up in paths, and notices.
 
 The command line shows the message of an expected error and no traceback. Names come from declarations, from records and
-from databases, and the last two may be a stranger's.
-"""
+from databases, and the last two may be a stranger's."""
 
 from __future__ import annotations
 
@@ -18,7 +17,6 @@ from typing import Any, ClassVar, TextIO
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
-
 
 _CONTROLS = {n: f"\\x{n:02x}" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t"}
 
@@ -53,8 +51,7 @@ class WrongUsage(WorkbenchError):
 def hint(name: str, known: Collection[str], kind: str, before: str = "") -> str:
     """What a message says of an unknown name: the nearest of the known ones, or all of them where none is near.
 
-    `before` is put before a name that is near.
-    """
+    `before` is put before a name that is near."""
     if not known:
         return f"there are no {kind}"
     near = [before + n for n in difflib.get_close_matches(name, known, 3)]

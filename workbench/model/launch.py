@@ -33,8 +33,7 @@ class Launch:
 
     A `programmatic` launch may begin when every block of the launch before it in its plan has triggered or ended
     (`cudaLaunchAttributeProgrammaticStreamSerialization`). Its kernel sees what that one wrote only behind
-    `griddepcontrol.wait`. The first launch of a plan cannot be one.
-    """
+    `griddepcontrol.wait`. The first launch of a plan cannot be one."""
 
     kernel: str
     grid: Dim3
@@ -71,8 +70,7 @@ class Plan:
     Even a slow stage should end within `expected_seconds`; the deadline is a multiple of it. `alignments` names arrays
     whose address is a multiple of these bytes, and below 256 of no larger power of two. All other arrays start at a
     multiple of 256 bytes. `aliases` names inputs that begin with the same bytes as another one, and may be the same
-    memory.
-    """
+    memory."""
 
     launches: tuple[Launch, ...]
     scratch: Mapping[str, Array] = field(default_factory=dict)

@@ -15,8 +15,7 @@ class Machine:
     """A device, as far as sizes and launches depend on it.
 
     `architecture` is the compute capability times ten. `multiprocessors` is their number. A block may have
-    `shared_bytes` bytes of shared memory. A multiprocessor has that many 32-bit `registers`.
-    """
+    `shared_bytes` bytes of shared memory. A multiprocessor has that many 32-bit `registers`."""
 
     architecture: int
     multiprocessors: int
@@ -78,8 +77,7 @@ R = TypeVar("R")
 def machine() -> Machine:
     """The device that sizes or launches are being made for: what functions of a stage or an operation may depend on.
 
-    Outside of them it is an H200.
-    """
+    Outside of them it is an H200."""
     return _machine.get()
 
 

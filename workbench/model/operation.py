@@ -38,8 +38,7 @@ class Baseline(Generic[P]):
     problem and returns a function without arguments, which is what is timed, and which returns the outputs unless the
     callable names one of them to write to; with `compiled` PyTorch compiles it. `refuses` says why a problem cannot be
     taken, or None. `version` is for the record, where it is more than that of what is required; None where the baseline
-    cannot run.
-    """
+    cannot run."""
 
     name: str
     call: Callable[..., Any]
@@ -116,8 +115,7 @@ class Operation(Generic[P]):
     declared. `work` says how much work a stage of these sizes does for a problem, if its time can be predicted.
 
     Where the strategy and the suite do not say it, as in the short form, each extent of some random problem is above
-    `longest`, and fields have any value in `drawn_anywhere`: their type, and the least and the largest one.
-    """
+    `longest`, and fields have any value in `drawn_anywhere`: their type, and the least and the largest one."""
 
     name: str
     summary: str
@@ -165,8 +163,7 @@ class Operation(Generic[P]):
         version: Callable[[], str | None] | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Declare another implementation, which the stages are measured against; `Baseline` says what the decorated
-        function gets and returns. Raises ValueError for a name that is taken.
-        """
+        function gets and returns. Raises ValueError for a name that is taken."""
         needs = (requires,) if isinstance(requires, str) else requires
 
         check_title(name, f"another implementation of {self.name}")
@@ -183,8 +180,7 @@ class Operation(Generic[P]):
     def function(self, build: Callable[..., Call]) -> Function:
         """Declare how the operation is called. The decorated function gets a description of the caller's arrays, checks
         it and returns the `Call`. The function that replaces it solves the call, and returns the output, or a named
-        tuple of the outputs.
-        """
+        tuple of the outputs."""
         self.called = Function(self, build)
         return self.called
 
@@ -225,8 +221,7 @@ class Operation(Generic[P]):
 
         Raises ValueError for a name that is taken, neither or both of `source` and `code`, and a `space` without a
         parameter's declared value; BadOperation for a parent that is not declared before the stage, or a track that is
-        there already.
-        """
+        there already."""
         if parent is not None and after is not None:
             raise BadOperation(f"{self.name}:{name} has both a parent and a stage that it comes after: name one")
         if code is None:

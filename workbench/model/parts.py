@@ -25,8 +25,7 @@ class Axis:
     `field` is the field of the problem that holds the extent. `arrays` gives, by name, the dimension of each array that
     lies along the extent; every part needs the whole of an array that is not named. `group` neighbouring places are
     taken together, such as heads that share keys; `shared` are the arrays that have one place for each group. `sums`
-    are outputs that add up over the places, so that no part has them.
-    """
+    are outputs that add up over the places, so that no part has them."""
 
     field: str
     arrays: Mapping[str, int]
@@ -81,8 +80,7 @@ def parts_of_axes(problem: Any, axes: Sequence[Axis], rng: np.random.Generator, 
     place; of the others some places, the last one among them. None where there are no axes.
 
     Whole rows at so many places touch every tile of a launch, since a tile has at least `stratum` rows, and its tail.
-    Where that would be too much work, the strata are larger.
-    """
+    Where that would be too much work, the strata are larger."""
     return [
         axis.part(problem, drawn_places(problem, axis, rng, stratum if axis is axes[0] else 0))
         for axis in axes

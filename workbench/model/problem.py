@@ -139,8 +139,7 @@ class Tier(StrEnum):
 
     `exact` needs bit-equal results, on inputs for which every product and sum is representable. `bounded` needs an
     error within the a-priori bound. `comparative` needs an error of at most twice that of a NumPy model in the same
-    precision, and the operation's invariants.
-    """
+    precision, and the operation's invariants."""
 
     EXACT = "exact"
     BOUNDED = "bounded"
@@ -180,8 +179,7 @@ class Invariant:
     and `bound` is the error that `first` may have. `second` is the answer to the inputs that `related` makes from the
     problem's own; without `related` it is `first`. Where elements of `second` belong to other places of `first`,
     `moved` puts arrays like outputs there. Then `bound` is also what `second` may have, element by element, if that is
-    more.
-    """
+    more."""
 
     name: str
     holds: Callable[[Arrays, Arrays, Arrays], bool]
@@ -194,8 +192,7 @@ class Problem(ABC):
     """One concrete case of an operation. A subclass adds its sizes, dtypes and layouts as fields with defaults.
 
     Fields hold a whole number, a real number, a bool, a word or a member of an enumeration. The text form is
-    `field=value,...`, `m=64,eps=1e-6,causal=true`; fields at their default may be left out.
-    """
+    `field=value,...`, `m=64,eps=1e-6,causal=true`; fields at their default may be left out."""
 
     tier: Tier = Tier.BOUNDED
     seed: int = 0
@@ -391,8 +388,7 @@ class Problem(ABC):
 
         The exact tier keeps its small integers: there zeros have signs, NaN and infinities are put among them, and
         where the class has no `inputs` of its own they come in one of `ORDERS`. Where no array has real numbers, every
-        integer is exact.
-        """
+        integer is exact."""
         drawn, kind = self.inputs(), self.distribution
         if kind is Distribution.NORMAL or not self.distributed_inputs():
             return drawn
@@ -474,8 +470,7 @@ class Problem(ABC):
         sum runs from its last term to its first.
 
         The comparative tier measures its error; and in the exact tier both orders have to give the reference. Where
-        there is none, the reference itself is evaluated in fp32 to check the exact tier.
-        """
+        there is none, the reference itself is evaluated in fp32 to check the exact tier."""
         return None
 
     def magnitudes(self, inputs: Arrays) -> Arrays:
@@ -501,8 +496,7 @@ class Problem(ABC):
         """Answers a broken kernel would give (all zeros, dropped tail ...): every one of them must be rejected.
 
         Variants that happen to be right for this problem (transposing a symmetric result, say) are left out. Without
-        a definition of its own an operation has those of `default_controls`.
-        """
+        a definition of its own an operation has those of `default_controls`."""
         return default_controls(self.arrays(), inputs, expected)
 
     def axes(self) -> tuple[Axis, ...]:
@@ -570,8 +564,7 @@ def draw_values(
 
     Small integers keep every product and partial sum of up to 2^22 terms representable in an fp32 accumulator.
     Arrays of more than `DRAWN` elements repeat a block of that many: drawing gigabytes takes longer than using them.
-    The generator of a device draws all of them, and rounds to types that its arrays do not have.
-    """
+    The generator of a device draws all of them, and rounds to types that its arrays do not have."""
     count = min(math.prod(shape), getattr(rng, "most", DRAWN))
     if dtype.is_scale:
         drawn: np.ndarray[Any, Any] = np.exp2(rng.integers(-2, 3, count))

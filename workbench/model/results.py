@@ -94,8 +94,7 @@ class WrongCells:
 
     `shape` is that of the output; `cell` the rows and columns of a cell, fewer at the lower and right edge; `cells` has
     a text for every row of cells. Shares are rounded up, so that one wrong element shows. Unwritten is what holds the
-    bits of memory to which nobody has written. Raises ResultsError for cells that do not cover the matrix.
-    """
+    bits of memory to which nobody has written. Raises ResultsError for cells that do not cover the matrix."""
 
     problem: str
     output: str
@@ -120,8 +119,7 @@ class Hazard:
 
     `file` and `line` are where it is, `other_file` and `other_line` where the other access is, or where the work was
     started that it is about; a line is 0 where there is none. `block` and `thread` are positions (x, y, z), empty where
-    the hazard is nobody's in particular. `array` and `index` name the element where memory is concerned.
-    """
+    the hazard is nobody's in particular. `array` and `index` name the element where memory is concerned."""
 
     code: str
     cause: str
@@ -147,8 +145,7 @@ class Failure:
 
     `smallest` says that smaller problems were tried and passed, as far as time allowed. `looks_like` is what the wrong
     result resembles, `map` shows its wrong elements as `#`, and `cells` in more detail; all three may be of a larger
-    problem, which `looks_like` and `cells` name. `hazards` are what the emulator found.
-    """
+    problem, which `looks_like` and `cells` name. `hazards` are what the emulator found."""
 
     verdict: Verdict
     problem: str
@@ -170,8 +167,7 @@ class Verification:
 
     `wrong_rejected` is how many answers of broken kernels the comparison was given and rejected, as it has to. `date`
     is when that was, where it was before the run: exactly this code had passed then, on this device. `examples` is how
-    many problems were asked for, where these are not as many as the run's.
-    """
+    many problems were asked for, where these are not as many as the run's."""
 
     verdict: Verdict
     seed: int
@@ -214,8 +210,7 @@ class Timing:
     """Samples of one contestant in microseconds: `cold` with the L2 flushed before each, `sustained` back to back.
 
     `version` is that of a library; `solves` is False for a yardstick, like a copy, that computes something else.
-    `replayed`: the sustained launches were too short for the host to keep up, and came from a CUDA graph.
-    """
+    `replayed`: the sustained launches were too short for the host to keep up, and came from a CUDA graph."""
 
     name: str
     cold_us: list[float]
@@ -230,8 +225,7 @@ class Conditions:
     """What the device did while it was measured: SM and memory clock in MHz, power in W, temperature in C.
 
     `clock_steady`: the SM clock had settled before the first sample. `launch_overhead_us`: a cold sample of a kernel
-    that does nothing, 0 where that was not measured.
-    """
+    that does nothing, 0 where that was not measured."""
 
     sm_clock_mhz: list[int] = field(default_factory=list)
     memory_clock_mhz: list[int] = field(default_factory=list)
@@ -249,8 +243,7 @@ class Measurement:
     `binary_sha256` is of the cubin that was launched, `effort` what decided how many samples were taken; records made
     before these were kept have neither. `rejected` says of baselines, by name, why they were left out. `dtype` is the
     type whose peak bounds the time, and empty in old records. `judged` says how the answer was judged where NumPy did
-    not solve the whole problem.
-    """
+    not solve the whole problem."""
 
     problem: str
     label: str
@@ -272,8 +265,7 @@ class Measurement:
 class StageResult:
     """Everything about one stage in one run. `untimed` says for each problem label why it has no measurement.
 
-    `depends_sha256` is of what its launches depend on beside the source: `workbench.records.versions.surroundings`.
-    """
+    `depends_sha256` is of what its launches depend on beside the source: `workbench.records.versions.surroundings`."""
 
     operation: str
     stage: str
@@ -333,8 +325,7 @@ class Agreement:
 class DeviceInfo:
     """The device a run used. Peaks are queried or derived, with their formula in `peak_formulas`.
 
-    `chip` tells chips of one model apart without naming them: the beginning of the SHA-256 of the UUID.
-    """
+    `chip` tells chips of one model apart without naming them: the beginning of the SHA-256 of the UUID."""
 
     kind: str
     name: str
@@ -358,8 +349,7 @@ class Environment:
 
     `code_sha256` is of the workbench's own Python, `cuda` the version of the compiler of the kernels. `protections` are
     those of the process in which the Python code of stages ran: Landlock and its version, a filter of system calls,
-    namespaces.
-    """
+    namespaces."""
 
     date: str
     commit: str
@@ -396,8 +386,7 @@ class Record:
     def parse(cls, text: str, name: str) -> Self:
         """A record from JSON; `name` is what messages call it.
 
-        Raises ResultsError for what is not JSON, another schema, or a missing or mistyped field.
-        """
+        Raises ResultsError for what is not JSON, another schema, or a missing or mistyped field."""
         return _build(cls, _data(text, name), Path(name).name)
 
 
@@ -466,7 +455,6 @@ class AgreementRun(Record):
 
 
 T = TypeVar("T")
-
 
 RENAMED = {"floor_us": "roofline_us", "floor_by": "roofline_by"}
 """Fields of records from before they had the names of today."""

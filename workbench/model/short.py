@@ -227,8 +227,7 @@ def default_bound(
     are results of other inputs like these.
 
     The growth with sqrt(terms) is that of `dot_products`. Where results are sums that cancel to much less than their
-    like, it is not enough: give a bound of your own.
-    """
+    like, it is not enough: give a bound of your own."""
     if not out.is_float:
         return np.zeros(expected.shape)
     accumulator = FP64 if out is FP64 else FP32
@@ -346,8 +345,7 @@ def simple_operation(
     ...     return -np.sort(-x, axis=1)[:, :k]
     >>> largest.problem(rows=2, columns=3, k=4)
     Traceback (most recent call last):
-    workbench.model.problem.ProblemError: rows=2,columns=3,k=4 is not valid, by the check of largest
-    """
+    workbench.model.problem.ProblemError: rows=2,columns=3,k=4 is not valid, by the check of largest"""
 
     def declare(function: Callable[..., Answer]) -> Operation[Any]:
         parsed = _parsed(arrays)

@@ -52,8 +52,7 @@ class Stage(Generic[P]):
     the reason why the stage cannot solve a problem with these parameters, or None. It covers the static_asserts of the
     source, and what would not fit on the device. `owner` is the operation. `code` is the source if there is no
     file. `machine` is the device that sizes and launches are for; without it they are for the one of whoever asks, an
-    H200 if nobody says another, or a B200 where the stage needs one.
-    """
+    H200 if nobody says another, or a B200 where the stage needs one."""
 
     operation: str
     name: str
@@ -129,8 +128,7 @@ class Stage(Generic[P]):
     def supports(self, problem: P) -> str | None:
         """Why the stage cannot take `problem` on its machine, or None where it can. Another machine is asked by `on`.
 
-        Raises BadOperation for what its functions raise.
-        """
+        Raises BadOperation for what its functions raise."""
         if misfit := self.misfit(self.home.architecture):
             return misfit
         try:
@@ -154,8 +152,7 @@ class Stage(Generic[P]):
         numbers too large for the kernel's arguments.
 
         `supports` does not check this, because it takes a plan, and a wrong stage may raise anything there. When such a
-        stage is judged, it has to fail with that error, and not to count as unsupported.
-        """
+        stage is judged, it has to fail with that error, and not to count as unsupported."""
         try:
             launches = self.plan(problem).launches
         except OverflowError as error:  # NumPy's, of a scalar

@@ -2,8 +2,7 @@
 
 A stage writes a `TensorMap`; `TensorMap.over` lays it over the shape and strides of its array, and what comes out is
 what both the driver and the emulator are given. Dimensions stand outermost first in a `TensorMap`, as in NumPy, and
-innermost first in a `TensorLayout`, as in the driver's functions.
-"""
+innermost first in a `TensorLayout`, as in the driver's functions."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ class Im2col:
     through a bounding box, and then through that of the next image. The box goes from `lower`, counted from the first
     element, to `upper`, counted from the last element, both included. For a convolution, `lower` is minus the padding,
     and `upper` is padding - dilation (taps - 1). The offsets of a copy then select a tap of the filter.
-    `TensorMap.element_strides` are the strides of the convolution.
-    """
+    `TensorMap.element_strides` are the strides of the convolution."""
 
     lower: tuple[int, ...]
     upper: tuple[int, ...]
@@ -50,8 +48,7 @@ class TensorMap:
     The map covers the array. Where the box has fewer dimensions, the outermost ones of the array are flattened into
     one (they have to lie evenly); where it has more, dimensions of one element come first. Another view of the array
     has a `shape`, which is a reshape of the array without copies or, with `strides` (elements, outermost first), any
-    view that begins `offset` elements behind the first.
-    """
+    view that begins `offset` elements behind the first."""
 
     array: str
     box: tuple[int, ...] | Im2col
@@ -72,8 +69,7 @@ class TensorMap:
     def over(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, elements: int) -> TensorLayout:
         """The map over an array of this shape and these strides (in elements), whose storage has so many elements.
 
-        Raises ValueError for a view that the array does not have; what TMA cannot do with one is not asked here.
-        """
+        Raises ValueError for a view that the array does not have; what TMA cannot do with one is not asked here."""
         size, box = dtype.nbytes, self.box
         self._check_fields()
         sizes, steps = self._view(shape, strides, elements)
@@ -161,8 +157,7 @@ class TensorLayout:
     """A tensor map as the driver's functions take it: sizes in elements, strides and offset in bytes, innermost first.
 
     `strides` has none for the innermost dimension. `offset` is where the tensor begins in the array. The element types
-    are named as the emulator names them.
-    """
+    are named as the emulator names them."""
 
     offset: int
     element_type: str

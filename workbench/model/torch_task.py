@@ -1,8 +1,7 @@
 """A task of KernelBench or gpu-mode as the definition of an operation: its shapes, inputs and answers, by PyTorch.
 
 What `workbench import` writes calls this. PyTorch is imported when it is first needed. Shapes are looked up on its
-`meta` device, where nothing is computed.
-"""
+`meta` device, where nothing is computed."""
 
 from __future__ import annotations
 
@@ -83,8 +82,7 @@ class TorchTask:
     """A task, in the file `path`. `sizes` are the whole numbers in it that a problem may replace, with its own values.
 
     Sizes are assigned at the top of a KernelBench task, `name = 64` or, an element each, `name = (64, 32)`; in gpu-mode
-    they are the arguments of `generate_input`. The names of arrays are those of the arguments.
-    """
+    they are the arguments of `generate_input`. The names of arrays are those of the arguments."""
 
     path: Path
     kind: str
@@ -127,8 +125,7 @@ class TorchTask:
     def possible(self, problem: Any) -> bool:
         """Whether the task has such a problem: sizes that do not go together are none.
 
-        Raises TaskError where PyTorch is missing.
-        """
+        Raises TaskError where PyTorch is missing."""
         torch()
         try:
             self.seen(self.at(problem))
@@ -168,8 +165,7 @@ class TorchTask:
         """The inputs of a problem as the task draws them with the problem's seed, parameters of the model among them.
 
         With `signs` every other seed gives the elements of inputs random signs: `torch.rand` draws positive numbers
-        alone, for which much is right that is wrong.
-        """
+        alone, for which much is right that is wrong."""
         with _elsewhere("cpu"):
             made = self._bind(self.at(problem), problem.seed)
         names = {name: seen for name, seen in self.seen(self.at(problem)).items() if seen.role != "output"}
@@ -379,8 +375,7 @@ def _compiled(path: Path, _: int, sizes: tuple[tuple[str, int], ...]) -> types.C
 def load(path: Path, sizes: tuple[tuple[str, int], ...] = ()) -> dict[str, Any]:
     """What the file of a task defines, with these whole numbers in place of its own.
 
-    Of `MODULES`, what is not beside it is a stand-in: it judges, and is not needed.
-    """
+    Of `MODULES`, what is not beside it is a stand-in: it judges, and is not needed."""
     module: dict[str, Any] = {"__name__": f"_task_{path.stem}", "__file__": str(path)}
     with _beside(path.parent):
         exec(_compiled(path, path.stat().st_mtime_ns, sizes), module)

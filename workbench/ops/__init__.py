@@ -8,8 +8,7 @@ run on the current stream, may come from any thread, and can be captured into a 
 
 Stage and parameters come from the first of these that knows the problem: what `workbench tune` has found on this
 device, the table that ships, the prediction of the cost model or the preference of the operation, the ladder. `explain`
-says which, and why.
-"""
+says which, and why."""
 
 from __future__ import annotations
 
@@ -93,8 +92,7 @@ def torch_operators() -> Any:
     """Registers every operation with PyTorch and returns the namespace of the operators, `torch.ops.workbench`.
 
     If PyTorch is imported before `workbench.ops`, this happens by itself. Call it if PyTorch is imported later and the
-    first call of an operation is in a function for `torch.compile`. Raises ImportError without PyTorch.
-    """
+    first call of an operation is in a function for `torch.compile`. Raises ImportError without PyTorch."""
     register_tensors()
     for function in (value for value in globals().copy().values() if isinstance(value, calls.Function)):
         operator(function)

@@ -1,7 +1,6 @@
 """Kinds of arrays that operations take: how they are read, how those for results are made, and which stream is theirs.
 
-What is here for the hot path asks an array for its shape, strides, dtype and address, and for nothing else.
-"""
+What is here for the hot path asks an array for its shape, strides, dtype and address, and for nothing else."""
 
 from __future__ import annotations
 

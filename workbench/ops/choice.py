@@ -40,8 +40,7 @@ class Candidate:
 class Explanation:
     """Why a stage solves a problem: `why`, and in `candidates` what else there is, in the order of the ladder.
 
-    `us` is the time predicted in microseconds, None where the operation has no cost model.
-    """
+    `us` is the time predicted in microseconds, None where the operation has no cost model."""
 
     problem: Problem
     device: str
@@ -139,8 +138,7 @@ def choose(
     that the operation prefers where the model sees no difference, else the last one of the ladder. Where it has been
     tuned on this device, it gets the parameters found, or makes room for another stage that was tuned as well and is
     faster. `alignment` in bytes divides the address of every array. Raises ValueError where no stage supports the
-    problem, or those that do cannot be launched for it; the message has the limits.
-    """
+    problem, or those that do cannot be launched for it; the message has the limits."""
     found = registry.operations()[operation] if isinstance(operation, str) else operation
     return Choice(found, problem, architecture, alignment, device).made()[0]
 
@@ -178,8 +176,7 @@ def explain(function: Function, *arrays: Any, **options: Any) -> Explanation:
     >>> from workbench import ops
     >>> found = ops.explain(ops.gemm, "3000x3000x3000,dtype=bf16,out=bf16", device="NVIDIA H200")
     >>> found.stage.name, found.why
-    ('stream_k', 'the cost model predicts the least time')
-    """
+    ('stream_k', 'the cost model predicts the least time')"""
     if len(arrays) == 1 and isinstance(arrays[0], str | Problem):
         problem = function.operation.problem.parse(arrays[0]) if isinstance(arrays[0], str) else arrays[0]
         return explained(function.among, problem, ARCHITECTURE, device=options.get("device", ""))

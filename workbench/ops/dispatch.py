@@ -1,8 +1,7 @@
 """The first call of a class: from its arrays and options to launches that are ready.
 
 What later calls do not do is done here: checks, the problem, the choice of a stage, compilation, tensor maps, sizes of
-grids. What comes out is found by later calls in `Function.ready`.
-"""
+grids. What comes out is found by later calls in `Function.ready`."""
 
 from __future__ import annotations
 
@@ -130,13 +129,7 @@ class Operators:
             return cast(Prepared, function.ready[known]), addresses
 
     def _chosen(
-        self,
-        function: Function,
-        kind: Arrays,
-        call: Call,
-        key: Key,
-        inputs: Sequence[ArraySpec],
-        device: CudaDevice,
+        self, function: Function, kind: Arrays, call: Call, key: Key, inputs: Sequence[ArraySpec], device: CudaDevice
     ) -> tuple[Prepared, Plan]:
         """The stage for a call, and what it launches."""
         problem, operation = call.problem, function.operation

@@ -62,8 +62,7 @@ def export(
 
     Stages are chosen as `load` does, for the device of this full name. The package has a callable of the operation's
     name, which takes the inputs and the options that `load` describes, `out=`, and registers itself with PyTorch by
-    `torch_operator(namespace)`. Raises ExportError, and what `load` raises; then nothing of the package is there.
-    """
+    `torch_operator(namespace)`. Raises ExportError, and what `load` raises; then nothing of the package is there."""
     existed = folder.exists()
     if existed and any(folder.iterdir()):
         raise ExportError(f"{folder} is there already and not empty: name another folder, or remove it")

@@ -21,8 +21,7 @@ def fft_conv_filter(k: Any, *, causal: bool = False) -> PreparedFilter:
     """Prepare a filter: `fft_conv(u, *fft_conv_filter(k))` computes nothing on the host. k: (channels, length) float32,
     contiguous, length at most 32768, an array of CuPy or PyTorch on a GPU; `causal` as in the call.
 
-    Raises TypeError and ValueError like `gemm`.
-    """
+    Raises TypeError and ValueError like `gemm`."""
     kind = kind_of(k)
     if kind is None:
         raise TypeError(

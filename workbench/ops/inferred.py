@@ -1,8 +1,7 @@
 """An operation as a function where none is declared: what its problem is follows from the arrays that it is given.
 
 A field of a problem is found by trying other values of it: an extent is what a dimension of an input is a multiple of,
-a type what changes the dtype of one, a padding what moves its rows apart. What changes nothing is an option.
-"""
+a type what changes the dtype of one, a padding what moves its rows apart. What changes nothing is an option."""
 
 from __future__ import annotations
 

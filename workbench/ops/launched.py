@@ -35,8 +35,7 @@ def kind(
     `grad_enabled` returns true and one needs a gradient, `recorded` is called with the same arguments. Arrays of CuPy
     are read by their attributes; `stream` returns the current stream of the current device, or is Cython's capsule of a
     function that does for a device. The result is called with a function, arrays, `out` and options, and returns None
-    for a call that it does not make.
-    """
+    for a call that it does not make."""
     if _launch is None:
         return None
     return partial(_launch.call, _launch.kind(exchange, types, grad_enabled, stream, recorded))
@@ -55,8 +54,7 @@ def ready_class(
 ) -> Any:
     """What the function in C++ needs of a class, or None where it cannot make such calls.
 
-    `inputs` are bytes that inputs span. `between` says which arrays there are beside those of the caller.
-    """
+    `inputs` are bytes that inputs span. `between` says which arrays there are beside those of the caller."""
     points = getattr(getattr(plan, "driver", None), "entry_points", None)
     if _launch is None or called is None or points is None:
         return None

@@ -36,8 +36,7 @@ def load(name: str, *, stage: str | None = None, unverified: bool = False) -> Fu
 
     >>> from workbench import ops
     >>> ops.load("vector_add").operation.name
-    'vector_add'
-    """
+    'vector_add'"""
     operation, stages = usable(name, stage, unverified)
     if operation.origin == BUILT_IN and operation.called and stage is None:
         return operation.called

@@ -35,8 +35,7 @@ class HiddenArrays:
 
     `scratch` is memory that the launches hand data over in, `dropped` outputs that the caller does not get; `prepared`
     is made of the inputs on the host, inputs that the caller has `left_out` are zero, and the results at the places in
-    `started` begin with the values of an input.
-    """
+    `started` begin with the values of an input."""
 
     scratch: Mapping[str, Array]
     dropped: Mapping[str, Array]
@@ -68,8 +67,7 @@ class Prepared:
 
     `problem` is what is solved and `stage` what solves it; `key` is what the arrays agree in, and `asked` what the
     stage was chosen for: architecture and alignment, and the device by its full name. Calls may come from any thread.
-    Raises ValueError for other arrays, and Fault (`workbench.devices`) for a launch that goes wrong.
-    """
+    Raises ValueError for other arrays, and Fault (`workbench.devices`) for a launch that goes wrong."""
 
     def __init__(
         self,
@@ -188,8 +186,7 @@ class Prepared:
     def _scratch(self, name: str, array: Array, stream: int) -> Any:
         """Memory for a scratch array: fresh, or, where it has to be zero, kept by stream.
 
-        What is captured into a graph may run beside the stream that it was captured from: it has its own.
-        """
+        What is captured into a graph may run beside the stream that it was captured from: it has its own."""
         if not array.zero or self._between.launches > 1 or self._kind.capturing():
             # between the launches of a call another thread may launch on the same stream
             return self._memory(array.nbytes, array.zero)

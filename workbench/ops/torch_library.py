@@ -199,8 +199,7 @@ def recorded(function: Function, arrays: tuple[Any, ...], out: Any, options: dic
     """Make a call with tensors that need a gradient at once. Returns None where that is left to the operator: on
     another device, in a transform of functions, and where a mode sees operators.
 
-    The dispatcher of PyTorch takes some 50 us of the host for an operator with an autograd of its own.
-    """
+    The dispatcher of PyTorch takes some 50 us of the host for an operator with an autograd of its own."""
     c = torch()._C
     if out is not None or not on_gpu(arrays[0]) or c._len_torch_dispatch_stack():
         return None

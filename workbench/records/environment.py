@@ -46,7 +46,6 @@ PACKAGES = (
 )
 """Distributions that can change a result; the installed ones are recorded."""
 
-
 COMMIT = "WORKBENCH_COMMIT"
 """Environment variable that names the commit of a copy: one that is installed and has no history to ask, or one whose
 files were committed anew where they were copied to, so that its history names another commit."""

@@ -54,8 +54,7 @@ def restore(stage: Stage[Any], version: Version) -> Restored:
     """Put the files of a version where the stage's are, byte for byte; what is there is kept as a version first.
 
     Headers of the workbench itself are left alone, and the declaration is text that its author changes. Raises, before
-    anything is written: NotOfThisProject; VersionsError where something cannot be kept; OSError.
-    """
+    anything is written: NotOfThisProject; VersionsError where something cannot be kept; OSError."""
     if stage.code is not None:
         raise VersionsError(f"the source of {stage.spec} is a string in its declaration, which cannot be restored")
     _check_owner(stage, version)

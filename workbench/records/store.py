@@ -7,8 +7,7 @@ the last of both. That holds for a run that was interrupted, too: until another 
 taken it over, it is there.
 
 Folders that were written before have `results.json` and `results-<date>.json`, a file a run. They are read as they are,
-and the next run that is saved there brings them into the layout of today.
-"""
+and the next run that is saved there brings them into the layout of today."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ def slug(device: DeviceInfo) -> str:
 def check_writable(folder: Path) -> None:
     """Create `folder` where it is missing and write a file there, so that hours of work are not lost at the end.
 
-    Raises OSError.
-    """
+    Raises OSError."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(folder))
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,8 +91,7 @@ def everything(where: Path) -> list[Run]:
     """The runs in a file of results, or in every file below a folder that holds measurements of stages: of runs, of
     experiments (an operation each, a stage each series), and of benchmarks that time stages.
 
-    Raises ResultsError where there are none, or for a damaged file.
-    """
+    Raises ResultsError where there are none, or for a damaged file."""
     if not where.is_dir():
         return read(str(where))
     files = (path for path in sorted(where.rglob("*.json*")) if path.name != AGREEMENT)
@@ -173,8 +170,7 @@ def read(where: str) -> list[Run]:
     """The runs of one device in a file, in a folder (of a device, or of reports with one device), or in `COMMIT:path`.
 
     `COMMIT:path` is a file or folder as git has it, from the top of the repository around the current folder. Raises
-    ResultsError.
-    """
+    ResultsError."""
     path = Path(where)
     if path.is_file():
         return Runs.load(path).runs
@@ -271,8 +267,7 @@ def _held(path: Path) -> _Lock:
 class Folder:
     """Where a run is saved while it grows: by one process at a time.
 
-    Raises OSError, ResultsError when it cannot be written or read, FolderBusy.
-    """
+    Raises OSError, ResultsError when it cannot be written or read, FolderBusy."""
 
     def __init__(self, path: Path) -> None:
         check_writable(path)
@@ -289,8 +284,7 @@ class Folder:
         """Write the run as it is now and drop its stages from earlier ones. Returns the folder of results.
 
         `unfinished` stands for its last stage, which is being timed and stays in earlier runs until that is done.
-        `only` is the operation of which something has changed, where the rest of the run is written already.
-        """
+        `only` is the operation of which something has changed, where the rest of the run is written already."""
         if unfinished:
             run = replace(run, stages=[*run.stages[:-1], unfinished])
         self._bring_up_to_date()

@@ -86,8 +86,7 @@ class Entry:
     """The best configuration for a class, found on `problem`, with cold medians in microseconds.
 
     `settled`: it has won the final round, and was verified again after it was timed; otherwise it is the best so far
-    of a search that was cut short. `flops` are those of the problem.
-    """
+    of a search that was cut short. `flops` are those of the problem."""
 
     key: Key
     problem: str
@@ -201,8 +200,7 @@ def hand_picked(device: str, operation: str, problem: Problem) -> Stage[Any] | N
     """The stage that the shipped table names for a problem on a device, with its parameters; None where it has none.
 
     The table is about the largest problems of classes, which were timed: what is best for 1024^3 of fp32 took 76 us for
-    1000x611x784 on an H200, and the stage that is predicted to be the fastest 50 on an H100.
-    """
+    1000x611x784 on an H200, and the stage that is predicted to be the fastest 50 on an H100."""
     if any(getattr(problem, name).bit_count() != 1 for name in problem.extents):  # not the largest of its class
         return None
     choice = shipped().get(device, {}).get(operation, {}).get(problem_class(problem))

@@ -3,8 +3,7 @@
 A version is the source with the headers it includes, the parameters, and the text of the declaration, known by the
 digest of all that; what was found of it, with times where there are any, is kept beside it as the record of a run. All
 of it is in one database, of the project or of this user: a change is made as a whole or not at all, whatever ends the
-process that makes it.
-"""
+process that makes it."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ def transaction(path: Path, tables: str, version: int, *, alone: bool = False) -
 
     A file that is new gets `tables` (CREATE TABLE IF NOT EXISTS ...), and gives back to the disk what is deleted in it.
     `alone`: nobody else writes from the beginning on, which is needed where what is written depends on what was read.
-    Raises DatabaseError.
-    """
+    Raises DatabaseError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=30, isolation_level=None)
@@ -130,7 +128,6 @@ ORDER BY used
 """
 """The oldest first; never the newest of a stage, nor its newest that passed."""
 
-
 LAST = "(SELECT COALESCE(MAX({}), 0) FROM {})"
 
 
@@ -179,8 +176,7 @@ def surroundings(stage: Stage[Any]) -> str:
     """SHA-256 of what a launch of a project's stage depends on beside its source, its parameters and its declaration.
 
     These are the files of the project's packages but for CUDA sources, with constants and helpers of their modules, and
-    macros and launches for problems of the suite. The workbench's own stages have its version.
-    """
+    macros and launches for problems of the suite. The workbench's own stages have its version."""
     found = registry.loaded()
     if found.project is None:
         return ""
@@ -349,8 +345,7 @@ class Versions:
     def keep(self, snapshot: Snapshot, run: Run | None = None) -> Version:
         """Keep a version, or that one is in use again; `run` is the record of what was found, of this stage alone.
 
-        Evicts the oldest versions as long as the database is larger than it may be.
-        """
+        Evicts the oldest versions as long as the database is larger than it may be."""
         limit, key = size_limit(), (snapshot.operation, snapshot.stage)
         with self._open() as c:
             identity = _one(
@@ -374,16 +369,7 @@ class Versions:
         c.execute("INSERT INTO numbers VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET last = last + 1", key)
         number = _one(c, "SELECT last FROM numbers WHERE (operation, stage) = (?, ?)", *key)
         parameters = json.dumps(dict(snapshot.parameters))
-        row = (
-            *key,
-            number,
-            snapshot.digest,
-            snapshot.source,
-            parameters,
-            snapshot.declaration,
-            now(),
-            used,
-        )
+        row = (*key, number, snapshot.digest, snapshot.source, parameters, snapshot.declaration, now(), used)
         identity = c.execute(f"INSERT INTO versions VALUES (NULL, {marks(9)})", row).lastrowid
         assert identity is not None
         for name, content in snapshot.files.items():

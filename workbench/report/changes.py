@@ -4,8 +4,7 @@ The quantity is the ratio of two medians, B / A, with a bootstrap interval. Boot
 a run. That clocks, temperature and neighbours differ from one run to the next is seen in the vendor's library, which
 was timed interleaved with every stage and has not changed: the median over all its measurements in an operation is how
 far the second run drifted, and times are divided by it. On one problem alone the library varies more between two runs
-than a stage does, so that dividing by its time there finds changes where there are none; `--by vendor` does it.
-"""
+than a stage does, so that dividing by its time there finds changes where there are none; `--by vendor` does it."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ def judge(ratio: Ratio, tolerance: float) -> Outcome:
     """What a ratio means where a change by `tolerance` (0.02 is 2 %) matters.
 
     The same: within the tolerance, and twice the tolerance is ruled out. Slower and faster: beyond the tolerance, and
-    no change is ruled out. Everything else is ambiguous.
-    """
+    no change is ruled out. Everything else is ambiguous."""
     if ratio.low is None or ratio.high is None:
         return Outcome.AMBIGUOUS
     if ratio.estimate > 1 + tolerance and ratio.low > 1:
@@ -113,8 +111,7 @@ class Change:
 
     `time` is as measured; `of_vendor` the same divided by what the vendor's library, interleaved with the stage, shows;
     `used` what the outcome is of. `tolerance` is larger than asked for where a launch takes few microseconds, and
-    where the chip is another one.
-    """
+    where the chip is another one."""
 
     operation: str
     stage: str
@@ -139,8 +136,7 @@ class Change:
 class Drift:
     """How far one run drifted from another: what times of an operation are divided by, and why.
 
-    A record of stages that were run one by one is of several runs; the dates say which two these are.
-    """
+    A record of stages that were run one by one is of several runs; the dates say which two these are."""
 
     operation: str
     kind: str
@@ -177,8 +173,7 @@ def typical(samples: Sequence[float], kind: str) -> float:
     """The figure that stands for some samples: the median, of cold ones the mean of the medians of both halves.
 
     In a round of a contest (A B B A) every contestant is once the earlier one and once the later, and what runs just
-    before a sample matters to it. Where that makes two clusters of samples, the median of all lies anywhere between.
-    """
+    before a sample matters to it. Where that makes two clusters of samples, the median of all lies anywhere between."""
     return float(np.mean([derived.median(part) for part in _strata(samples, kind)]))
 
 
@@ -186,8 +181,7 @@ def ratio(before: Sequence[float], after: Sequence[float], kind: str) -> Ratio:
     """typical(after) / typical(before) with its percentile bootstrap interval, always the same for the same samples.
 
     Samples back to back heat the chip, and the first ones are faster: they are resampled in pairs, the first of a run
-    with the first of the other.
-    """
+    with the first of the other."""
     estimate = typical(after, kind) / typical(before, kind)
     parts = [_strata(before, kind), _strata(after, kind)]
     if min(len(part) for side in parts for part in side) < 2:
@@ -245,8 +239,7 @@ class _Pair:
 def compare(before: Sequence[Run], after: Sequence[Run], tolerance: float = 0.02, by: By = By.DRIFT) -> Comparison:
     """Compare two records, each the runs of one device of which every stage's first counts.
 
-    Raises Incomparable for different devices and StatisticsUnavailable without SciPy.
-    """
+    Raises Incomparable for different devices and StatisticsUnavailable without SciPy."""
     rows_before, rows_after = rows(before), rows(after)
     shared = [key for key in rows_after if key in rows_before]
     made = Comparison(

@@ -62,8 +62,7 @@ def gain(before: Measurement, now: Measurement) -> float:
 def dtype(measurement: Measurement) -> str:
     """The type whose peak bounds the measured problem, `bf16`; empty where that is not known.
 
-    Records made before it was kept have it in the text of the problem, or in its label.
-    """
+    Records made before it was kept have it in the text of the problem, or in its label."""
     if measurement.dtype:
         return measurement.dtype
     found = re.search(r"\bdtype=(\w+)", measurement.problem)

@@ -141,8 +141,7 @@ class Difference:
 def compare(before: Side, after: Side, problem: Problem | None = None) -> Difference:
     """Compare two sides, compiled for `problem` or for the first of the suite that both take.
 
-    Raises NothingInCommon, CompileError and CompilerUnavailable.
-    """
+    Raises NothingInCommon, CompileError and CompilerUnavailable."""
     chosen = _problem(before, after, problem)
     sides = before, after
     compiled = [compile_stage(s.stage, chosen) for s in sides]

@@ -60,16 +60,11 @@ def problem_line(failure: Failure) -> list[str]:
 def explain(spec: str, verification: Verification, kept: bool = False) -> str:
     """Everything known about a failure: verdict, problem, message, wrong elements, how to see it again.
 
-    `kept`: its problem is kept, and can be asked for by its id.
-    """
+    `kept`: its problem is kept, and can be asked for by its id."""
     failure = verification.failure
     if failure is None:
         return shown(f"{spec}: {verification.verdict} ({unsupported_reasons(verification) or 'no problem was tried'})")
-    parts = [
-        f"{spec}: {failure.verdict}",
-        *problem_line(failure),
-        failure.message.rstrip(),
-    ]
+    parts = [f"{spec}: {failure.verdict}", *problem_line(failure), failure.message.rstrip()]
     if failure.looks_like:
         parts += [f"looks like: {failure.looks_like}", failure.map]
     if failure.wrong:

@@ -1,8 +1,7 @@
 """Times as a table of pandas: a row for each implementation on each problem, with its samples. Ladders, charts and the
 tables of pages are views of it.
 
-pandas takes half a second to load, so the functions here import it, and what only verifies never calls them.
-"""
+pandas takes half a second to load, so the functions here import it, and what only verifies never calls them."""
 
 from __future__ import annotations
 
@@ -90,8 +89,7 @@ def table(
 
     A row of a library has the samples of all stages' runs. What else was timed is taken from the first of `runs` that
     has it. Beside `COLUMNS` there are `kind`, `shown` (the name with the mark of a branch), `track`, `quartiles`,
-    `measurement` and `run`.
-    """
+    `measurement` and `run`."""
     import pandas as pd
 
     entries = list(entries)

@@ -1,7 +1,6 @@
 """Whether a page is that of its records as they are: it names each with the beginning of its SHA-256.
 
-A page whose record has changed since is marked, by whoever changes the record; writing it again takes the mark away.
-"""
+A page whose record has changed since is marked, by whoever changes the record; writing it again takes the mark away."""
 
 from __future__ import annotations
 

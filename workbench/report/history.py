@@ -17,7 +17,6 @@ from .derived import duration, percent
 
 HEADERS = ("date", "commit", "cold", "sustained", "of vendor", "change", "")
 
-
 VERSIONS = (
     "version",
     "date",
@@ -146,8 +145,7 @@ class Line:
 def records(where: str) -> tuple[list[list[Run]], list[str]]:
     """Every state of a device's folder, oldest first, the present one last; and what could not be read, and why.
 
-    `where` is the folder, or one of reports with one device in it. Raises ResultsError where it has no results.
-    """
+    `where` is the folder, or one of reports with one device in it. Raises ResultsError where it has no results."""
     folder = store.folder(Path(where))
     found: list[list[Run]] = []
     unread: list[str] = []
@@ -164,8 +162,7 @@ def records(where: str) -> tuple[list[list[Run]], list[str]]:
 def lines(states: Sequence[Sequence[Run]], wanted: Callable[[StageResult, Measurement], bool]) -> list[Line]:
     """The measurements that are wanted, over all states of a folder. A measurement that stays is one point.
 
-    Raises StatisticsUnavailable without SciPy.
-    """
+    Raises StatisticsUnavailable without SciPy."""
     made: dict[changes.Key, Line] = {}
     latest: dict[changes.Key, int] = {}
     operations = {s.operation for runs in states for run in runs for s in run.stages if any(_chosen(s, wanted))}

@@ -1,8 +1,7 @@
 """A run as one page of HTML that needs nothing else: what the pages in Markdown say, charts and timelines inside.
 
 The text is that of `pages`, rendered with HTML switched off; what a record says is escaped before, as it is there. A
-content security policy keeps the page from loading or running anything.
-"""
+content security policy keeps the page from loading or running anything."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ def write(output: Path, target: Path | None = None, traces: Sequence[Path] = ())
     """Write a page for each device that has results in `output`, or that of the only one to `target`.
 
     Timelines are those in the device's folder `traces`, and `traces` beside them. Raises ResultsError where there are
-    no results or several devices have some, NoTimeline, OSError.
-    """
+    no results or several devices have some, NoTimeline, OSError."""
     folders = [store.folder(output)] if target or store.files(output) else store.folders(output)
     if not folders:
         folders = [store.folder(output)]  # says that there are none
@@ -135,8 +133,7 @@ def _drawn(page: Page) -> dict[str, str]:
 def _folded(parts: Sequence[str], drawn: Mapping[str, str]) -> list[str]:
     """Rendered paragraphs; what stands below a heading of the third level can be folded away.
 
-    Open are failures, and the first table of times.
-    """
+    Open are failures, and the first table of times."""
     found: list[str] = []
     inside, times = False, False
     for part in parts:
@@ -348,10 +345,7 @@ def _key(categories: set[str]) -> Iterator[str]:
 
 
 def _axis(length: float, scale: float, top: float) -> Iterator[str]:
-    step = next(
-        (s * 10**p for p in range(9) for s in (1, 2, 5) if length / (s * 10**p) <= 8),
-        length,
-    )
+    step = next((s * 10**p for p in range(9) for s in (1, 2, 5) if length / (s * 10**p) <= 8), length)
     at = 0.0
     while at <= length:
         x = LABELS + at * scale

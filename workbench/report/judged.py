@@ -27,8 +27,7 @@ class Judged:
     emulator found. `problems` counts the solved problems, and `refused` is the share of the drawn problems that the
     stage does not take. `speed_ratio` is the geometric mean, over the timed problems, of the vendor's cold median time
     divided by the stage's. `reward` is 0 unless `code` is `pass`. Then it is `speed_ratio`, or 1 without one, times the
-    share of the problems that are not refused.
-    """
+    share of the problems that are not refused."""
 
     spec: str
     code: Verdict
@@ -92,8 +91,7 @@ def opening_hazard(hazard: Hazard, source: Path | None) -> Hazard:
 def opening(file: str, source: Path | None = None) -> str:
     """The path by which a file of a record opens from the working directory: relative to it where it lies below.
 
-    Records have paths relative to the folder above the sources, which is found by the `source` of the stage.
-    """
+    Records have paths relative to the folder above the sources, which is found by the `source` of the stage."""
     path = Path(file)
     if not path.is_absolute() and source is not None:
         above = (folder / path for folder in source.absolute().parents if (folder / path).is_file())

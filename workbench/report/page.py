@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Entry = tuple[StageResult, Run]
 
-
 GAIN = "the speed-up over its parent, or over the nearest ancestor timed on the problem in the same run"
 
 

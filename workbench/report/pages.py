@@ -1,7 +1,6 @@
 """Results to Markdown: a page an operation and device, with its charts, and an index over all of them.
 
-Every figure is read from the JSON beside the page. The same JSON gives the same bytes.
-"""
+Every figure is read from the JSON beside the page. The same JSON gives the same bytes."""
 
 from __future__ import annotations
 
@@ -12,12 +11,7 @@ from typing import Any
 
 from ..catalogue import registry
 from ..model.errors import file_in
-from ..model.results import (
-    AgreementRun,
-    ResultsError,
-    Run,
-    Verdict,
-)
+from ..model.results import AgreementRun, ResultsError, Run, Verdict
 from ..records import store
 from . import derived, frame, freshness
 from .derived import three_digits
@@ -32,8 +26,7 @@ TIMED = ("fastest stage", "best throughput", "beside the library")
 def write(output: Path, only: str | None = None) -> list[Path]:
     """Write the pages of every device folder in `output` (or of `only` that one) and the index; returns their paths.
 
-    Raises ResultsError where there are no results or some cannot be read, OSError where nothing can be written.
-    """
+    Raises ResultsError where there are no results or some cannot be read, OSError where nothing can be written."""
     folders = store.folders(output)
     if not folders:
         raise ResultsError(f"there are no results in {output}; make some with: workbench run --output {output}")

@@ -168,8 +168,7 @@ def _panel(axes: Axes, label: str, rows: DataFrame, metric: str, alone: bool) ->
 def heat_map(times: DataFrame) -> Figure | None:
     """The share of the vendor's throughput that every stage and other implementation reaches on every problem.
 
-    The share stands in its cell, in percent; the darker the cell, the higher it is. None where no library was timed.
-    """
+    The share stands in its cell, in percent; the darker the cell, the higher it is. None where no library was timed."""
     shared = times[times.of_vendor.notna()]
     if shared.empty:
         return None
@@ -306,8 +305,7 @@ class Panel:
 def sweep(panels: Sequence[Panel], axis: str, even: bool) -> Figure:
     """What depends on a parameter, a panel a quantity; `even` has its values side by side, whatever they are.
 
-    Lines of the same name look alike in all panels.
-    """
+    Lines of the same name look alike in all panels."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     values = sorted({x for panel in panels for line in panel.lines.values() for x, _ in line})
     with _style():
@@ -359,8 +357,7 @@ def roofline(times: DataFrame, device: DeviceInfo) -> Figure | None:
     nothing is computed.
 
     Points of the input type with the highest peak are filled, those of other types hollow. Of problems with much the
-    same intensity a stage has its best; what would cover another point stands to its right.
-    """
+    same intensity a stage has its best; what would cover another point stands to its right."""
     measured = frame.only(times, frame.STAGE)
     measured = measured[(measured.flops > 0) & measured.time_us.notna()]
     types = set(measured.measurement.map(derived.dtype))
@@ -463,8 +460,7 @@ def _apart(points: Iterable[tuple[float, float]], distance: float) -> list[tuple
 def wrong_elements(spec: str, wrong: WrongCells) -> Figure:
     """Which elements of an output are wrong: the darker a cell, the more of it; hatched where some are unwritten.
 
-    The lines lie at multiples of a power of two, as the edges of tiles do.
-    """
+    The lines lie at multiples of a power of two, as the edges of tiles do."""
     extents = (math.prod(wrong.shape[:-1]), wrong.shape[-1])
     edges = [np.append(np.arange(0, n, step), n) for n, step in zip(extents, wrong.cell, strict=True)]
     codes = np.array([[CELL_CODES.index(code) for code in row] for row in wrong.cells])
@@ -566,8 +562,7 @@ SVG_DPI = 150
 def inline(figure: Figure, name: str) -> str:
     """The figure as an `svg` element, its text as text. `name` tells its ids from those of other figures on the page.
 
-    The same figure gives the same text: there is no date in it, and ids come from what they name.
-    """
+    The same figure gives the same text: there is no date in it, and ids come from what they name."""
     written = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a label may be longer than the chart

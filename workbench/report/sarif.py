@@ -1,8 +1,7 @@
 """Verdicts as SARIF 2.1.0 (OASIS), which code scanning of GitHub and editors show at their lines.
 
 A rule is a code; a result has the line of the fault, and the line of the other access as a related location. Paths are
-relative to the root of the repository, or of the project, or to the working directory: `SRCROOT`.
-"""
+relative to the root of the repository, or of the project, or to the working directory: `SRCROOT`."""
 
 from __future__ import annotations
 

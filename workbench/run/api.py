@@ -34,8 +34,7 @@ NO_TIMES = (
 class Outcome:
     """The result of `verify` or `bench`. `print` shows it as text, a notebook as tables; `run` has every figure.
 
-    `trouble` has the stages that passed and could not be timed, with the reason. Times in `run` are microseconds.
-    """
+    `trouble` has the stages that passed and could not be timed, with the reason. Times in `run` are microseconds."""
 
     run: Run
     trouble: dict[str, str]
@@ -49,8 +48,7 @@ class Outcome:
         Its columns are `operation`, `problem` (text for `--problem`), `stage`, `verdict`, `time_us` (cold median in
         microseconds), `tflops`, `gbytes_per_s`, `of_vendor` and `of_roofline` (shares: 1.0 is equal), `gain` (speed-up
         over the parent), `device`, `commit`, `label` (the problem as reports name it), `sustained_us`, `samples_us`
-        (all cold samples) and `date`. What is not known is NaN. `pandas.DataFrame(outcome)` gives the same.
-        """
+        (all cold samples) and `date`. What is not known is NaN. `pandas.DataFrame(outcome)` gives the same."""
         return frame.of([self.run])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -65,8 +63,7 @@ class Outcome:
     def plot(self) -> Figure:
         """A chart of the times, stage by stage; where there are none, a picture of the first wrong result's elements.
 
-        Raises ValueError where there is neither, ImportError without matplotlib (`kernel-workbench[plots]`).
-        """
+        Raises ValueError where there is neither, ImportError without matplotlib (`kernel-workbench[plots]`)."""
         from ..report import plots
 
         for operation in dict.fromkeys(s.operation for s in self.run.stages):
@@ -144,8 +141,7 @@ def verify(
     True
     >>> nothing = 'extern "C" __global__ void vector_add_naive(const IN*, const IN*, IN*, long long) {}'
     >>> workbench.verify("vector_add:naive", code=nothing, device="emulator", problem="n=3").ok
-    False
-    """
+    False"""
     return _session(_stages(what, code), device, examples, seed, problem, timed=False)
 
 
@@ -171,8 +167,7 @@ def bench(
     >>> workbench.bench("vector_add", device="emulator")
     Traceback (most recent call last):
         ...
-    workbench.devices.base.DeviceUnavailable: bench needs a GPU, because the emulator takes no times; ...
-    """
+    workbench.devices.base.DeviceUnavailable: bench needs a GPU, because the emulator takes no times; ..."""
     return _session(_stages(what, code), device, examples, seed, problem, timed=True, suite=suite)
 
 

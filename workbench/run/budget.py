@@ -48,8 +48,7 @@ class BudgetListener(Listener, Protocol):
 class Budget:
     """Verifies stages for so many seconds; `processes` of them at once, or in this process where there is one.
 
-    The session goes on with what an interrupted run has left in its folder. Each step is saved when it has ended.
-    """
+    The session goes on with what an interrupted run has left in its folder. Each step is saved when it has ended."""
 
     def __init__(
         self, session: Session, stages: Sequence[Stage[Any]], seconds: float, told: BudgetListener, processes: int = 1
@@ -81,8 +80,7 @@ class Budget:
     def work(self) -> bool:
         """Work until the time is up or everything is done; whether it is.
 
-        Raises CompilerUnavailable.
-        """
+        Raises CompilerUnavailable."""
         for stage in self._stages:
             self._time_headline(stage)
         while not self._verified():

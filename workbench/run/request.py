@@ -86,8 +86,7 @@ class Request:
     what passed before just as it is now is not verified again, unless `fresh`. With `any_seed` that may have been with
     another seed, and an interrupted run goes on with its own. Without `resources` nothing is
     assembled to tell what a stage takes of a multiprocessor. With `whole_suite` a stage is timed on every problem of
-    the suite, else on the one with the most work that it takes, and on its own problem and those of its children.
-    """
+    the suite, else on the one with the most work that it takes, and on its own problem and those of its children."""
 
     device: Device
     examples: int

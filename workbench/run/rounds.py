@@ -52,8 +52,7 @@ class Rounds:
 
     `headlines` are the stages that are to be timed early. Phases come one after the other. In a phase the steps that
     should take least time come first: the time of a stage is told by the round before, and in the first round by the
-    size of its source and headers.
-    """
+    size of its source and headers."""
 
     def __init__(self, stages: Sequence[Stage[Any]], examples: int, headlines: Iterable[str] = ()) -> None:
         self.depths = depths(examples)
@@ -134,8 +133,7 @@ def headline(operation: Operation[Any], device: str, on: Machine) -> tuple[Stage
     """The problem of the suite with the most work, and the stage that should solve it fastest on this device, which
     is such a machine.
 
-    None where the operation has no suite, or no stage takes the problem.
-    """
+    None where the operation has no suite, or no stage takes the problem."""
     for problem in by_work(operation):
         able = {stage.name: stage for stage in operation.stages if takes(stage.on(on), problem)}
         if able:

@@ -104,8 +104,7 @@ class Timer:
         """Time the other implementations of an operation, and NumPy on the CPU, on its problems, and save.
 
         None of them is needed: why one has no time is kept with the results, and is no trouble. Raises Fault where
-        the device cannot be asked.
-        """
+        the device cannot be asked."""
         call, device = self._request.call, self._device_for(operation)
         found = call(peers.peers_found, operation, device)
         results = [PeerResult(operation, name, version) for name, version in found.items()]

@@ -1,7 +1,6 @@
 """A session: stages are verified one after the other on one device, then timed, and the record is kept.
 
-`verify` has a memory: what failed before is tried first, what passed is kept and need not be verified again.
-"""
+`verify` has a memory: what failed before is tried first, what passed is kept and need not be verified again."""
 
 from __future__ import annotations
 
@@ -35,7 +34,6 @@ from .request import ALL, Interrupted, Listener, Request
 from .timer import Timer
 
 # ----------------------------------------------------------------------------------------- a verification with a memory
-
 UNKEPT = "versions and failures are not kept: {}"
 """All that is said, once, where the database cannot be used."""
 
@@ -44,8 +42,7 @@ def keep(stage: Stage[Any], before: versions.Snapshot, result: StageResult, run:
     """Keep a version that has passed; `before` is what it was when it began to be verified.
 
     None where it has changed since: nobody can tell which of the two passed. A database that cannot be used is a
-    warning: what was verified does not depend on it.
-    """
+    warning: what was verified does not depend on it."""
     try:
         if stage.code is None and versions.Snapshot.of(stage).digest == before.digest:
             return versions.of(stage).keep(before, replace(run, stages=[result], peers=[], host=[]))
@@ -63,8 +60,7 @@ def passed_before(
     with another seed where any will do.
 
     None as well where the stage has failed on any problem since. `date` of what is returned is when it was made.
-    `depends` is what `versions.surroundings` gives, where that has been read.
-    """
+    `depends` is what `versions.surroundings` gives, where that has been read."""
     with _warned():
         for old in _unchanged(stage, versions.of(stage).passed(snapshot), depends):
             if comparable(old, run, any_seed):

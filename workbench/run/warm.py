@@ -1,8 +1,7 @@
 """What takes long the first time, done when this module is imported: `workbench watch` forks its processes from there.
 
 No module with declarations is imported, so that each process reads those as they are, and no CUDA context is made,
-which would not survive a fork.
-"""
+which would not survive a fork."""
 
 from __future__ import annotations
 

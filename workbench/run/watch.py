@@ -2,8 +2,7 @@
 
 Each run has a process of its own, forked from one in which everything but the declarations is loaded: it reads them as
 they are on disk, and what it does, hangs in or dies of ends with it. The next one is started before it is needed, and
-waits with its device open. A save in the middle of a run kills the run's process.
-"""
+waits with its device open. A save in the middle of a run kills the run's process."""
 
 from __future__ import annotations
 

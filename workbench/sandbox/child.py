@@ -6,8 +6,7 @@ seed or an input. It has no files but its socket, and ends with the process that
 The server has modules of the workbench and of its packages, and nothing of the judge: it is started afresh, is given
 no seed and no input, and imports no stage and no project. A process that it forks has no file but its socket, and the
 environment and the folder of whoever asks. It ends with the server, and the server with the thread that started it. For
-Linux alone (pidfds, 5.3 and later): elsewhere every process is started afresh.
-"""
+Linux alone (pidfds, 5.3 and later): elsewhere every process is started afresh."""
 
 from __future__ import annotations
 
@@ -41,10 +40,8 @@ from ..model.stage import Stage
 from . import confine, plain
 
 # ------------------------------------------------------------ stubs: modules of stages, which only this process imports
-
 STAGES = "stages"
 """A module of this name, or inside of a package of this name, has stages and nothing else."""
-
 
 OURS = __name__.partition(".")[0]
 """The package of the workbench's own stages, which are imported everywhere."""

@@ -1,8 +1,7 @@
 """What the process of stages may not do: Linux's Landlock, a filter of system calls, and namespaces.
 
 Each holds without the others, as far as it reaches: containers and hosted CI refuse namespaces, old kernels have no
-Landlock. Nothing here needs privileges. The numbers are those of the kernel's headers.
-"""
+Landlock. Nothing here needs privileges. The numbers are those of the kernel's headers."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ def _libc() -> ctypes.CDLL:
 def confined() -> list[str]:
     """From now on this process and its children cannot change a file, reach another process or start one that stays.
 
-    Returns which protections hold.
-    """
+    Returns which protections hold."""
     held = []
     if sys.platform == "linux":
         _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
@@ -262,8 +260,7 @@ def separated() -> bool:
     """Whether processes that this one forks from now on see none but each other, and end with the first of them.
 
     As an ordinary user in a namespace of users, which many containers refuse. A privileged user needs none, and would
-    lose the right to read others' files in it.
-    """
+    lose the right to read others' files in it."""
     if sys.platform != "linux":
         return False
     user, group, libc = os.geteuid(), os.getegid(), _libc()

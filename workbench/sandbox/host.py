@@ -1,8 +1,7 @@
 """Asks stages in a process of their own: nothing of their Python code runs in the process that judges them.
 
 What they answer is plain data, which is checked and built here. A process that ends, is silent or says nonsense is the
-fault of the stage that was asked, which is not asked again; the next stage gets another process.
-"""
+fault of the stage that was asked, which is not asked again; the next stage gets another process."""
 
 from __future__ import annotations
 
@@ -285,8 +284,7 @@ class Remote:
     """A function of a stage, which is called in the process of the stages.
 
     `local` is the same function in this process, where its module has been imported here; it is not called. `text` is
-    that of the declaration.
-    """
+    that of the declaration."""
 
     def __init__(
         self, host: Host, spec: tuple[str, str], part: str, parameters: Mapping[str, int], local: Any, text: str = ""

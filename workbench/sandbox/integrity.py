@@ -1,8 +1,7 @@
 """Has the Python code of a stage changed what judges or times it? Compared before and after, and put back.
 
 Stages are declared in Python, and their functions run in the process that compares answers. What they can reach there
-and have no business with is listed here: the workbench's own functions and classes, and the clocks.
-"""
+and have no business with is listed here: the workbench's own functions and classes, and the clocks."""
 
 from __future__ import annotations
 

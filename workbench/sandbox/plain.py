@@ -1,7 +1,6 @@
 """Problems and launches as plain data, for the process in which the Python code of stages runs.
 
-What comes from there is built here by value, piece by piece: whoever wrote it is not trusted.
-"""
+What comes from there is built here by value, piece by piece: whoever wrote it is not trusted."""
 
 from __future__ import annotations
 

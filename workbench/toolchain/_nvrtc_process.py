@@ -2,8 +2,7 @@
 
 Started as a script, so that it imports nothing of the workbench and nothing of what the user's program imports. It ends
 when its stdin does, and also in the middle of a compilation when the pipe `alive`, whose other end only the parent has,
-is closed.
-"""
+is closed."""
 
 from __future__ import annotations
 

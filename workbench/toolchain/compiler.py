@@ -1,8 +1,7 @@
 """NVRTC: a CUDA source and its defines become PTX and a cubin, with resource usage, cached on disk by content.
 
 Whoever executes PTX needs no cubin: `translate_stage` leaves it out, which takes two fifths of the time, until it is
-asked for.
-"""
+asked for."""
 
 from __future__ import annotations
 
@@ -31,22 +30,17 @@ from .compiling import CompilerUnavailable as CompilerUnavailable
 INCLUDE = SOURCES / "include"
 """Headers that every source may include."""
 
-
 FORMAT = 2
 """Of the entries of the cache: another one has other names, so that versions of the workbench can share a cache."""
-
 
 MOST_BYTES = 16 << 20
 """Of a source with the headers that it includes, those of CUDA excepted."""
 
-
 MOST_SAID = 20_000
 """Characters of the compiler's diagnostics that are kept."""
 
-
 ASSEMBLED, ASKED = ".assembled", ".asked"
 """Files of the cache: a variant of this source has been assembled; that was asked for after it had been translated."""
-
 
 Defines = tuple[tuple[str, str], ...]
 """Macros and their values, sorted."""
@@ -75,8 +69,7 @@ class Compiled:
     """One source compiled for one set of defines. `key` is the digest of everything that went into it.
 
     Where it is only translated to PTX so far, the first question for `cubin_path` or `usage` has it assembled. That
-    raises what `compile_source` raises.
-    """
+    raises what `compile_source` raises."""
 
     key: str
     name: str
@@ -144,8 +137,7 @@ def cache_folder() -> Path:
 def kept_source(code: str, name: str) -> Path:
     """The folder in which CUDA code that came as a string lies as the file `name`, for its content alone.
 
-    Raises CompilerUnavailable where the cache cannot be written.
-    """
+    Raises CompilerUnavailable where the cache cannot be written."""
     folder = cache_folder() / "sources" / hashlib.sha256(code.encode()).hexdigest()[:32]
     target, content = folder / name, code.encode()
     if not target.is_file() or target.read_bytes() != content:
@@ -224,8 +216,7 @@ def with_headers(path: Path) -> list[Path]:
 def contents(path: Path) -> dict[Path, bytes]:
     """The source and, depth first, the headers that it includes or asks for from `header_folders`, as they are now.
 
-    Where a name is computed, every file of those folders. Raises OSError, also for a header that is no regular file.
-    """
+    Where a name is computed, every file of those folders. Raises OSError, also for a header that is no regular file."""
     found: dict[Path, bytes] = {}
     todo, total = [path], 0
     folders = header_folders(path)
@@ -292,8 +283,7 @@ def _included(code: bytes) -> tuple[tuple[str, ...], bool]:
     """The names that it includes or asks for, each behind its sign, and whether it computes one: looked for once in
     what is read many times.
 
-    In the text with comments and without: what begins one may be part of a string.
-    """
+    In the text with comments and without: what begins one may be part of a string."""
     text = re.sub(r"\\[ \t]*\r?\n", "", code.decode(errors="replace"))
     names: dict[str, None] = {}
     for read in (text, re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)):
@@ -441,24 +431,21 @@ def compile_source(path: Path, defines: Mapping[str, str | int], architecture: i
     """Compile a CUDA source for a compute capability, times ten, to PTX and a cubin.
 
     Raises CompileError when the source does not compile, CompilerUnavailable without NVRTC or a cache that can be
-    written, OSError when the source cannot be read.
-    """
+    written, OSError when the source cannot be read."""
     return _compile(path, source_digest(path), _sorted(defines), target_of(architecture))
 
 
 def compile_stage(stage: Stage[Any], problem: Problem, architecture: int | None = None) -> Compiled:
     """Compile a stage for a problem on a device of this compute capability, times ten; without one on its machine.
 
-    Raises what `compile_source` raises, and whatever its declaration does.
-    """
+    Raises what `compile_source` raises, and whatever its declaration does."""
     return compile_source(source_of(stage), stage.defines(problem), architecture or stage.home.architecture)
 
 
 def translate_source(path: Path, defines: Mapping[str, str | int], architecture: int = 90) -> Compiled:
     """As `compile_source`, for whoever executes the PTX: the cubin is made where it is asked for.
 
-    One variant of every source is assembled all the same, so that PTX that ptxas refuses raises CompileError.
-    """
+    One variant of every source is assembled all the same, so that PTX that ptxas refuses raises CompileError."""
     return _translate(path, source_digest(path), _sorted(defines), target_of(architecture))
 
 

@@ -1,7 +1,6 @@
 """NVRTC with a deadline and a limit of memory: in a process of its own, as nothing can interrupt it.
 
-A process serves one compilation after the other. As many are kept as have been needed at once.
-"""
+A process serves one compilation after the other. As many are kept as have been needed at once."""
 
 from __future__ import annotations
 
@@ -197,8 +196,7 @@ def run(
     are `readable` folders, the compiler can read no others, as far as Landlock is there.
 
     A compiler that the system kills is started once more. Raises CompileError, with NVRTC's diagnostics or why it did
-    not end, CompilerUnavailable where the system kills it again, and WrongUsage for a wrong limit.
-    """
+    not end, CompilerUnavailable where the system kills it again, and WrongUsage for a wrong limit."""
     seconds, memory = limit(SECONDS, DEFAULT_SECONDS), int(limit(MEMORY, DEFAULT_MB) * 1e6)
     names, texts = ([part.decode("latin-1") for part in parts] for parts in (headers, headers.values()))
     task = {"text": text, "name": name, "flags": [*flags], "headers": texts, "header_names": names}

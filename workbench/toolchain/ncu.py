@@ -51,8 +51,7 @@ def collect(
 ) -> tuple[list[dict[str, Any]], str]:
     """The metrics of all kernels whose names match that a command launches, in order, and what went wrong, or nothing.
 
-    `path` is that of ncu, `log` the file that it writes. With `flush` no kernel finds anything in the caches.
-    """
+    `path` is that of ncu, `log` the file that it writes. With `flush` no kernel finds anything in the caches."""
     asked = [path, "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)]
     asked += ["--cache-control", "all" if flush else "none", "--clock-control", "none"]
     asked += ["--kernel-name-base", "function", "--kernel-name", f"regex:{kernels}", "--metrics", ",".join(metrics)]

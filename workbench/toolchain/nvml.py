@@ -15,8 +15,7 @@ from ..model.results import Conditions
 class StaticInfo:
     """What does not change during a run: driver version, maximum clocks in MHz, power limit in W, and which chip it is.
 
-    `chip` is the beginning of the SHA-256 of the UUID: the same for the same chip, and no name of it.
-    """
+    `chip` is the beginning of the SHA-256 of the UUID: the same for the same chip, and no name of it."""
 
     driver: str = ""
     chip: str = ""
@@ -28,8 +27,7 @@ class StaticInfo:
 def visible() -> list[str]:
     """The GPUs that CUDA programs may use here, by index or UUID as CUDA_VISIBLE_DEVICES has them, else by UUID.
 
-    None where neither that nor NVML says which.
-    """
+    None where neither that nor NVML says which."""
     if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name.strip() for name in chosen.split(",") if name.strip()]
     try:

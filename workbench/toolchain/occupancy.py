@@ -14,7 +14,6 @@ from .compiler import compile_stage
 
 WARP = 32
 
-
 REGISTERS_PER_THREAD, REGISTER_UNIT, WARP_UNIT, SHARED_UNIT = 255, 256, 4, 128
 """Most registers of a thread; the units in which registers are given to a warp, warps to the four schedulers, and bytes
 of shared memory to a block."""
@@ -25,8 +24,7 @@ class Occupancy:
     """Resident blocks a multiprocessor, resident warps as a fraction of the most there can be, and what runs out
     first.
 
-    Clusters are not considered: they can only lower what is given here. `blocks` is 0 for a launch that cannot run.
-    """
+    Clusters are not considered: they can only lower what is given here. `blocks` is 0 for a launch that cannot run."""
 
     blocks: int
     fraction: float
@@ -37,8 +35,7 @@ def occupancy(registers: int, shared_bytes: int, threads: int, architecture: int
     """Theoretical occupancy of a kernel.
 
     `registers` a thread, `shared_bytes` a block (static plus dynamic), `threads` a block, `architecture` the compute
-    capability times ten. Raises ValueError for an architecture whose limits are not known.
-    """
+    capability times ten. Raises ValueError for an architecture whose limits are not known."""
     if architecture not in BY_CAPABILITY:
         known = ", ".join(f"{a / 10:.1f}" for a in BY_CAPABILITY)
         raise ValueError(f"no limits are known for compute capability {architecture / 10:.1f}; known are {known}")
@@ -67,8 +64,7 @@ def resources(stage: Stage[Any], problem: Problem, architecture: int | None = No
     `architecture` is given.
 
     Raises CompileError, CompilerUnavailable, OSError as `compile_stage` does, and ValueError for an architecture
-    whose limits are not known.
-    """
+    whose limits are not known."""
     architecture = architecture or stage.home.architecture
     compiled = compile_stage(stage, problem, architecture)
     found = []

@@ -3,8 +3,7 @@
     with workbench.triton.emulate():
         add[(4,)](x, y, out, 1000, BLOCK=256)  # NumPy arrays, or PyTorch tensors on the CPU
 
-The PTX is Triton's own, for sm_75 to sm_121a. It needs Triton, which the extra `triton` brings.
-"""
+The PTX is Triton's own, for sm_75 to sm_121a. It needs Triton, which the extra `triton` brings."""
 
 from ..emulator import Output
 from .emulation import Emulation, emulate

@@ -120,8 +120,7 @@ class Placement:
     elements of arrays alike, are those in emulated memory while the kernel runs.
 
     ``whole``: memory goes from the first to the last byte of the storage that an array is a view of. ``unwritten``:
-    what the host has not stored in; None: nothing.
-    """
+    what the host has not stored in; None: nothing."""
 
     memory: Memory
     unwritten: Unwritten | None = None
@@ -134,8 +133,7 @@ class Placement:
         """The arguments with a ``Placed`` for every array; kernels may know of ``reachable`` arrays by their addresses.
 
         Unless ``filled``, memory holds nothing: of arrays only their types and addresses matter. Raises
-        ``ArgumentError``.
-        """
+        ``ArgumentError``."""
         changed = {name: mapped(value, self._noted, name) for name, value in given.items()}
         numbers = [array for array in self.arrays.values() if _may_hold_addresses(array)]
         for number, value in enumerate((*reachable, *_tensors_at(numbers))):

@@ -41,8 +41,7 @@ _CONTEXTS: list[Emulation] = []
 class Emulation(ContextDecorator):
     """What ``emulate`` returns: a context, or a decorator of a function, in which launches are emulated.
 
-    ``launches`` lists them in their order, every configuration of an autotuner as one; ``str`` of it is a report.
-    """
+    ``launches`` lists them in their order, every configuration of an autotuner as one; ``str`` of it is a report."""
 
     def __init__(
         self, target: Target, reference: Any, tolerances: tuple[float | None, float | None], **how: Any
@@ -301,8 +300,7 @@ def emulate(
     ``max_warp_instructions`` of one block and ``max_seconds`` of a launch are when it counts as hung.
 
     Raises ``WrongUsage`` for a target that is not emulated, when it is entered ``TritonUnavailable``; a launch raises
-    what Triton's compiler raises, and ``ArgumentError``, ``LaunchError`` and ``UnsupportedInstruction``.
-    """
+    what Triton's compiler raises, and ``ArgumentError``, ``LaunchError`` and ``UnsupportedInstruction``."""
     _require("configurations", configurations, ("first", "all"), "a number from 1 on", number=True)
     _require("empty", empty, ("written", "unwritten"), "left out")
     _require("cuda", cuda, ("emulated", "absent"), "None for what PyTorch lacks")
@@ -463,8 +461,7 @@ def differences(
 ) -> list[str]:
     """A sentence for each array that is not as the reference has it.
 
-    Raises ``WrongUsage`` where the reference speaks of what is not there.
-    """
+    Raises ``WrongUsage`` where the reference speaks of what is not there."""
     sentences = []
     for name, wanted in expected.items():
         if name not in found:

@@ -197,9 +197,7 @@ _SILENT = frozenset(
     ("shape", "ndim", "size", "zeros_like", "ones_like", "full_like", "may_share_memory", "shares_memory")
 )
 
-
 # ------------------------------------------------------------------------------------------------------------- findings
-
 _INSIDE = ("torch", "numpy", "workbench", "triton")
 
 

@@ -52,8 +52,7 @@ class Launched:
     ``ptx``: what was executed; ``report``: what the emulator found, with ``findings``, counts and what the kernel
     printed, None where the launch was refused, for the reason ``refused``; ``differences``: a sentence for each array
     that is not as the reference has it; ``gluon``: whether it is a kernel of Gluon. ``str`` leaves out what is strict
-    and Triton's own doing, unless strict rules were asked for.
-    """
+    and Triton's own doing, unless strict rules were asked for."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -100,8 +99,7 @@ class Launched:
     def _is_tritons(self, finding: Finding) -> bool:
         """Whether a finding is no failure, and about what Triton's compiler does by itself.
 
-        Its language knows neither shared memory nor barriers nor the memory of tensor cores; Gluon's does.
-        """
+        Its language knows neither shared memory nor barriers nor the memory of tensor cores; Gluon's does."""
         of_memory = finding.space not in ("global", "none", "") or finding.cause.startswith(("mbarrier_", "tensor_"))
         return finding.severity is Severity.STRICT and of_memory and not self.gluon
 
@@ -202,8 +200,7 @@ def run(
 ) -> Report:
     """Executes a kernel with arguments whose arrays are placed; what it stored stays there.
 
-    ``options`` are those of ``emulator.execute``. Raises ``ArgumentError`` and ``LaunchError``.
-    """
+    ``options`` are those of ``emulator.execute``. Raises ``ArgumentError`` and ``LaunchError``."""
     metadata, (entry,) = compiled.metadata, compiled.program.entries.values()
     ctas = getattr(metadata, "num_ctas", 1)
     args = list(_parameters(compiled, entry, arguments, placement.memory))
@@ -440,8 +437,7 @@ def _at_lines_of_python(ptx: str) -> str:
     """PTX whose inline assembly stands at one line of Python.
 
     Triton writes many instructions as inline assembly, and LLVM has line numbers go up by one with each line of such a
-    text: those after the first are of code that has nothing to do with it.
-    """
+    text: those after the first are of code that has nothing to do with it."""
     lines, inside, located = ptx.split("\n"), False, False
     for number, line in enumerate(lines):
         text = line.strip()

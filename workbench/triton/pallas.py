@@ -1,8 +1,7 @@
 """JAX's Pallas where there is no GPU: kernels for its Triton backend, launched in the emulator.
 
 JAX lowers a ``pallas_call`` to Triton's IR without a GPU. On the CPU a call of JAX hands that IR and the arrays to
-Triton and to the emulation; its results go on as any other. So functions run as they are, under ``jax.jit`` too.
-"""
+Triton and to the emulation; its results go on as any other. So functions run as they are, under ``jax.jit`` too."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ def pallas_emulated(target: Target) -> Iterator[None]:
     """Lowers every ``pallas_call`` for the CPU to launches of Triton, unless it is to be interpreted.
 
     JAX reports what goes wrong in a launch as an error of its own; where that leaves the context, the fault itself is
-    raised instead.
-    """
+    raised instead."""
     import jax
     from jax.interpreters import mlir
 
@@ -89,8 +87,7 @@ class _Kernel:
     """A kernel in Triton's IR, with how it is launched.
 
     ``results``: of each the number of elements along each axis, and its dtype; ``aliases``: the number of the argument
-    whose memory a result has, by the number of the result; ``names``: of arguments and of results, in this order.
-    """
+    whose memory a result has, by the number of the result; ``names``: of arguments and of results, in this order."""
 
     text: str
     grid: tuple[int, ...]

@@ -22,8 +22,7 @@ def run_script(path: Path, target: str | int = "sm_90a", **options: Any) -> Emul
     """Executes a file as ``__main__`` with its launches emulated; ``options`` are those of ``emulate``.
 
     Hazards are collected. What the file raises after one, such as a comparison with what the kernel was to compute, is
-    left out. Raises ``ScriptFailed``, ``WrongUsage`` where no kernel was launched, and ``OSError``.
-    """
+    left out. Raises ``ScriptFailed``, ``WrongUsage`` where no kernel was launched, and ``OSError``."""
     path.read_bytes()  # what is wrong with the file is said before anything else
     run = emulate(target, raise_on_hazard=False, **options)
     with run, _as_main(path):

@@ -38,8 +38,7 @@ def target_of(asked: str | int) -> Target:
 class Driver:
     """What Triton asks of a driver while it compiles; launches do not come here.
 
-    Its device has a name of its own: what Triton keeps of a GPU's kernels stays apart.
-    """
+    Its device has a name of its own: what Triton keeps of a GPU's kernels stays apart."""
 
     def __init__(self, target: Target, benchmarked: Callable[..., Any]) -> None:
         self.target = target
@@ -130,8 +129,7 @@ def registers_of_cubin(binary: bytes) -> int | None:
     """Registers of a thread as ptxas has allotted them, the most of any kernel, or None where the file does not say.
 
     The section ``.nv.info`` is a list of attributes, each a format, a number and, in format 4, a size and as many
-    bytes; number 0x2f has a kernel's symbol and its registers.
-    """
+    bytes; number 0x2f has a kernel's symbol and its registers."""
     if binary[:5] != b"\x7fELF\x02":
         return None
     start, size = _number(binary[40:48]), _number(binary[58:60])

@@ -2,8 +2,7 @@
 
 So functions of libraries run as they are. ``torch.cuda`` answers, each function by itself; ``tensor.is_cuda`` and
 ``tensor.device`` are those of a device; and what is made on one, by ``device="cuda"`` or ``.cuda()``, lies on the CPU.
-Code inside of PyTorch that is not Python sees the CPU.
-"""
+Code inside of PyTorch that is not Python sees the CPU."""
 
 from __future__ import annotations
 

@@ -79,8 +79,7 @@ def launch_configurations(emulation: Launching, tuner: Any, args: Any, options: 
 def bench(emulation: Launching, tuner: Any, args: Any, config: Any, options: dict[str, Any]) -> list[float]:
     """``Autotuner._bench``, for subclasses with a ``run`` of their own: launches, and leaves arrays as they were.
 
-    All configurations take the same time, those that do not fit, or are not to be launched, for ever.
-    """
+    All configurations take the same time, those that do not fit, or are not to be launched, for ever."""
     most = emulation.most_configurations(_of_library(tuner))
     values = [*args, *options.values()]
     return [_benched(emulation, tuner.nargs, most, values, lambda: _launch(tuner, config, args, options))] * 3

@@ -45,8 +45,7 @@ class Unwritten:
     """Which bytes of the host's arrays hold nothing yet: those of an ``Output``, and those that were declared.
 
     An ``Output`` says so of its array when it is first given to a kernel. What kernels store is known; what the host
-    stores is found by comparing.
-    """
+    stores is found by comparing."""
 
     _spans: list[_Span] = field(default_factory=list)
     _outputs: dict[int, Output] = field(default_factory=dict)

@@ -2,8 +2,7 @@
 
 Stages may be arguments of a task. A process of this machine finds one by its name. A worker of a cluster need not have
 the repository: the stage goes there by value, with its source and its headers. Scheduling, workers that die and the
-dashboard are Dask's.
-"""
+dashboard are Dask's."""
 
 from __future__ import annotations
 
@@ -349,8 +348,7 @@ class Cluster(Executor):
     """The workers of a Dask cluster. A task has the device of its worker for itself.
 
     A worker that dies costs the tasks that it had, which others do again. `count` is how many workers there are,
-    `slots` how many tasks they take at once. `device` stands for what the workers run kernels on.
-    """
+    `slots` how many tasks they take at once. `device` stands for what the workers run kernels on."""
 
     def __init__(self, client: Any, device: str, isolate: bool) -> None:
         self.client = client
@@ -473,8 +471,7 @@ def connect(
     """The cluster whose Dask scheduler has this address. `local` starts one here: a worker for each GPU, or for each
     core where `device` is the emulator or there is no GPU, or so many `workers`.
 
-    Raises ClusterUnavailable, DeviceUnavailable and what else a worker cannot do.
-    """
+    Raises ClusterUnavailable, DeviceUnavailable and what else a worker cannot do."""
     try:
         import dask
         import distributed

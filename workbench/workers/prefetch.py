@@ -68,8 +68,7 @@ class Prefetch:
 class CasesAhead:
     """Has threads draw the inputs and compute the references of the problems that a verification comes to: it is the
     `call` of that, and `begin` its `before`. NumPy lets go of the interpreter while it computes, so several problems
-    take the time of one.
-    """
+    take the time of one."""
 
     def __init__(self, threads: int) -> None:
         self._pool, self._window = ThreadPoolExecutor(threads), 2 * threads

@@ -21,8 +21,7 @@ class Moment:
     """An operation of a stream, by its number there.
 
     ``known``: of each stream, up to which operation has ended before. ``early``: launches that need not have ended, by
-    stream and number, and the port of each that this one waits for.
-    """
+    stream and number, and the port of each that this one waits for."""
 
     stream: int
     number: int
@@ -46,8 +45,7 @@ class Concurrency:
     """What has been executed and may still be running as far as the program knows.
 
     A launch that comes after everything else begins a new series, which is the rule in programs of one stream. Copies
-    are only looked at where something runs beside them.
-    """
+    are only looked at where something runs beside them."""
 
     memory: Memory
     _series: Series = field(default_factory=Series)

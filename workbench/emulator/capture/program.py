@@ -32,10 +32,7 @@ _KERNEL_OF_LAUNCH = re.compile(r"the launch of ([\w:]+)")
 _LAST_WORDS = 10.0
 """Seconds until the end of a process whose program has ended: others that it has started may go on."""
 
-_PYTHON = {
-    "CUPY_ACCELERATORS": "",
-    "CUPY_CACHE_IN_MEMORY": "1",
-}
+_PYTHON = {"CUPY_ACCELERATORS": "", "CUPY_CACHE_IN_MEMORY": "1"}
 """For CuPy, which otherwise takes machine code from its cache, and calls libraries of machine code."""
 
 
@@ -51,8 +48,7 @@ class HostFinding:
     the device that the host follows), ``out_of_bounds``, ``wrong_direction``, ``invalid_free``, ``unread_error`` (a
     failed launch whose error nothing reads), ``tensor_map`` (one that the driver refuses), ``not_emulated``; of
     severity strict ``leak``, ``unwritten_copy`` and ``unread_output`` (what a launch has stored is never copied back).
-    ``test``: that of pytest which was running.
-    """
+    ``test``: that of pytest which was running."""
 
     kind: str
     message: str
@@ -72,8 +68,7 @@ class HostFinding:
 class Captured:
     """What came of a program: its exit code, its launches, and what was found, each thing once.
 
-    ``launched_at`` says of each of ``findings`` which kernel was launched, at which line of the host, in which test.
-    """
+    ``launched_at`` says of each of ``findings`` which kernel was launched, at which line of the host, in which test."""
 
     command: tuple[str, ...]
     strict: bool = False
@@ -203,8 +198,7 @@ def capture(
     ``environment`` adds variables; ``tell`` is called with each finding as it comes. The program reads and prints where
     this process does, or prints to the file descriptor ``output``.
 
-    Raises ``CaptureError`` where the program cannot be started, and ``ArchitectureError``.
-    """
+    Raises ``CaptureError`` where the program cannot be started, and ``ArchitectureError``."""
     stand_in = library()
     result = Captured(tuple(command), strict)
     limits = limits_of(architecture(arch or DEFAULT))

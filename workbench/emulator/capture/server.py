@@ -1,7 +1,6 @@
 """Answers what the library in a captured process asks: one server a process.
 
-`Operation` and the fields of each request are those of client/connection.hpp.
-"""
+`Operation` and the fields of each request are those of client/connection.hpp."""
 
 from __future__ import annotations
 
@@ -112,8 +111,7 @@ class Options:
     """How launches are executed: as in `workbench.emulator.launch`.
 
     ``kernel``: only kernels of this name are checked, others are executed without; ``sample``: of each kernel so many
-    launches are checked. ``threads`` of this machine execute blocks.
-    """
+    launches are checked. ``threads`` of this machine execute blocks."""
 
     limits: DeviceLimits
     seed: int = 0
@@ -356,8 +354,7 @@ class Server:
     def _changes_nothing(self, key: object, entry: Entry, shape: _Shape, arguments: _Arguments) -> bool:
         """Whether a launch that has been checked before leaves memory as it is. It has been executed then.
 
-        That is tried once, without checks: loops that repeat a kernel for the sake of its time take no time then.
-        """
+        That is tried once, without checks: loops that repeat a kernel for the sake of its time take no time then."""
         before = self._repeated.get(key, _CHANGES)
         if before == _CHANGES:
             return False

@@ -2,8 +2,7 @@
 
 The engine reports a hazard as a few numbers: its kind, the rows concerned, block, warp, lane and address. Here they
 become a ``Finding``: source lines, array and element, who did it, and what to do about it. Most sentences stand in the
-table of ``faults``, those that need more than a template in a module for each subject.
-"""
+table of ``faults``, those that need more than a template in a module for each subject."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What the engine's causes are: the kind of finding, how much it weighs, and the sentences that say it.
 
 A sentence is a template. Its fields are those of the fault (`info`, `detail`, `address`, `warp`) and what `Evidence`
-tells of it: `here`, the instruction; `who` made the other access, and `at` which line; `barrier`, `element`, `cell`.
-"""
+tells of it: `here`, the instruction; `who` made the other access, and `at` which line; `barrier`, `element`, `cell`."""
 
 from __future__ import annotations
 
@@ -190,10 +189,7 @@ REGISTERS: Sentences = {
         "touches the register{register} while {the_wgmma}, which no commit covers, may still be using it",
         "wgmma.commit_group must come between the products and wgmma.wait_group",
     ),
-    "register_misuse info=1": (
-        "setmaxnreg asks for {address} registers",
-        "24 to 256 are allowed, in multiples of 8",
-    ),
+    "register_misuse info=1": ("setmaxnreg asks for {address} registers", "24 to 256 are allowed, in multiples of 8"),
     "register_misuse info=2": (
         "setmaxnreg.dec to {address} registers, of {detail} that each thread has",
         "use setmaxnreg.inc",
@@ -379,10 +375,7 @@ TENSOR_MEMORY: Sentences = {
         "{here} has cta_group::{info}, and {at} has cta_group::{other_group}",
         "all instructions of tcgen05 in a kernel have the same cta_group",
     ),
-    "tensor_pair info=1": (
-        "{here} has no other block to pair with",
-        "launch clusters of an even number of blocks",
-    ),
+    "tensor_pair info=1": ("{here} has no other block to pair with", "launch clusters of an even number of blocks"),
     "tensor_pair info=2": (
         "{here} needs the other block of the pair, which has ended at {at}",
         "let the blocks of a cluster meet at a cluster barrier before one ends",

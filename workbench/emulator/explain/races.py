@@ -105,10 +105,7 @@ class Flow:
 
 
 _WAIT, _TRIGGER = "griddepcontrol.wait", "griddepcontrol.launch_dependents"
-_NAMES = {
-    ".ptx": {_WAIT: _WAIT, _TRIGGER: _TRIGGER},
-    ".py": {_WAIT: "gdc_wait()", _TRIGGER: "gdc_launch_dependents()"},
-}
+_NAMES = {".ptx": {_WAIT: _WAIT, _TRIGGER: _TRIGGER}, ".py": {_WAIT: "gdc_wait()", _TRIGGER: "gdc_launch_dependents()"}}
 _CUDA = {_WAIT: "cudaGridDependencySynchronize()", _TRIGGER: "cudaTriggerProgrammaticLaunchCompletion()"}
 
 

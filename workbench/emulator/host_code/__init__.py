@@ -2,8 +2,7 @@
 
 Nothing moves: what is taken out becomes blanks, directives stay, and every line keeps its number. Kernels, device
 functions and variables stay, and of types, constants and ``constexpr`` or ``__host__ __device__`` functions those that
-they name. Headers beside the file are treated like it; those of libraries of the host are replaced.
-"""
+they name. Headers beside the file are treated like it; those of libraries of the host are replaced."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class DeviceCode:
     ``text`` of the file, ``headers`` by the name that they are included by, ``implicit`` the name of the one that
     is read before all others; ``has_host_code``: whether anything was taken out. ``absent`` are headers that were
     not found, ``taken_out`` names that are not declared any more, ``undecided`` macros that a conditional reads and a
-    header that was left out might define, all with their places; ``left_out`` are those headers.
-    """
+    header that was left out might define, all with their places; ``left_out`` are those headers."""
 
     text: str
     headers: dict[str, str]
@@ -61,8 +59,7 @@ class HostCode:
 
     ``known`` are folders of headers that a compiler of device code reads, ``standard`` headers that it is given.
     ``named`` is what is asked for besides kernels, such as the arguments of a template. ``kernels``: the names of those
-    that are wanted, or none for all. ``defined``: the names of macros that the compiler is given.
-    """
+    that are wanted, or none for all. ``defined``: the names of macros that the compiler is given."""
 
     files: SourceFiles
     known: Sequence[str]

@@ -41,8 +41,7 @@ class Macro:
 class Preprocessed:
     """A file without its directives: ``code`` are the tokens that show its structure.
 
-    ``alternatives`` has, by the place where a branch ends that stands for all of its conditional, where that ends.
-    """
+    ``alternatives`` has, by the place where a branch ends that stands for all of its conditional, where that ends."""
 
     code: list[Token]
     directives: list[Token]
@@ -115,8 +114,7 @@ def _conditional(tokens: Sequence[Token], position: int, alternatives: dict[int,
     """Code of a conditional, and where it ends.
 
     All branches, one after the other, where each closes what it opens. Else the first: it and the others begin the
-    same thing in different ways, and what holds of the one holds of all.
-    """
+    same thing in different ways, and what holds of the one holds of all."""
     opened = tokens[position]
     branches: list[list[Token]] = []
     while True:

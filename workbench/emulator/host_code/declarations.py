@@ -28,8 +28,7 @@ class Declaration:
     ``kind``: ``namespace``, ``linkage`` (a block of ``extern "C"``), ``class``, ``function``, ``variable``, ``type``
     (an alias), ``using`` (a directive), ``assertion``, ``macro`` (an invocation that is a declaration of its own),
     ``bracket`` (one that opens or closes a namespace), ``defaulted`` (a function without a body of its own).
-    ``head`` are its tokens before a body, those in parentheses left out; ``inner`` all others.
-    """
+    ``head`` are its tokens before a body, those in parentheses left out; ``inner`` all others."""
 
     kind: str
     head: list[Token]
@@ -407,8 +406,7 @@ def _enumerators(tokens: Sequence[Token]) -> set[str]:
 def _declared(tokens: Sequence[Token]) -> set[str]:
     """Words that a variable's or typedef's declarators may declare: those before ``= [ ( { , ; )``, outside of values.
 
-    Rather too many than too few: all of them are looked for.
-    """
+    Rather too many than too few: all of them are looked for."""
     names, depth = set(), 0
     for token, behind in pairwise(tokens):
         if token.kind == "punctuation":

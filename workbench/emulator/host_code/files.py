@@ -45,8 +45,7 @@ class SourceFile:
 class SourceFiles:
     """A file, and those headers that lie beside it or in ``folders``.
 
-    Raises ``SourceError`` for a file that cannot be taken apart. A header that cannot be is left as it is.
-    """
+    Raises ``SourceError`` for a file that cannot be taken apart. A header that cannot be is left as it is."""
 
     def __init__(self, text: str, name: str, folders: Sequence[str]) -> None:
         self._folders = [Path(folder) for folder in folders]
@@ -250,8 +249,7 @@ class SourceFiles:
 def _folders_above(file: Path) -> tuple[list[Path], Path | None]:
     """Where a build would look for a project's headers: the folders above a file as far as its root, and `include`.
 
-    And the root, where something shows that it is one.
-    """
+    And the root, where something shows that it is one."""
     if not file.is_file():
         return [], None
     above = list(file.resolve().parents)[:_MOST_FOLDERS]

@@ -43,8 +43,7 @@ class Selection:
     ``macros`` are those of all files, ``refused`` declarations that did not compile and are not kept again. After
     ``choose``, ``dropped`` are declarations that are taken out, ``kept`` those that stay though they are not marked
     for the device, ``words`` what all that stays names, and ``host`` whether a compiler without a host would refuse
-    any of what is taken out. ``kernels`` are those that are wanted, or none for all.
-    """
+    any of what is taken out. ``kernels`` are those that are wanted, or none for all."""
 
     macros: dict[str, Macro]
     refused: Collection[int] = ()

@@ -192,7 +192,6 @@ _FOR_DEVICES_TOO = frozenset(  # of cutlass/util, whose other headers are for th
 )
 _DEVICE_LIBRARIES = ("cutlass/", "cute/", "cub/", "thrust/", "cuda/", "nv/", "cooperative_groups/", "crt/")
 
-
 _ALLOCA = {"alloca", "_alloca", "__builtin_alloca"}
 """Names by which nvcc knows what NVRTC does not."""
 

@@ -5,8 +5,7 @@ Statements end with ``;`` and may span lines, ``.loc``, ``.file`` and the module
 inline assembly brings nested ``{}`` scopes that declare the same names over and over; those are the three facts that
 shape this package. Bodies of functions are passed over until they are asked for, since libraries have hundreds of
 kernels in a file. One regular expression is matched a statement, and operands are parsed once a scope, so that 20,000
-lines take well under a second.
-"""
+lines take well under a second."""
 
 from .conditions import conditions
 from .parser import Module, parse

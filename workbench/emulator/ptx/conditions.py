@@ -2,8 +2,7 @@
 
 A forward pass over the instructions in order: each register that is written once has a value for every launch that is
 asked about, as an array; what depends on memory, on a loop or on anything unknown has none. So a ``setp`` on an extent
-is found wherever the value went before: through moves, conversions, shifts, products, remainders and masks.
-"""
+is found wherever the value went before: through moves, conversions, shifts, products, remainders and masks."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ _LOGIC: dict[str, Callable[[Any, Any], Any]] = {"and": np.bitwise_and, "or": np.
 def conditions(kernel: Function, known: Mapping[str, Values]) -> dict[int, npt.NDArray[np.bool_]]:
     """Of each ``setp`` of whole numbers whose operands are known: by its line in the PTX, the outcome of each launch.
 
-    ``known``: values by the name of a parameter or of a special register such as ``%nctaid.x``, all of one shape.
-    """
+    ``known``: values by the name of a parameter or of a special register such as ``%nctaid.x``, all of one shape."""
     writes = Counter(op for i in kernel.instructions for op in _results(i))
     found: dict[int, npt.NDArray[np.bool_]] = {}
     values: dict[Register, Values] = {}

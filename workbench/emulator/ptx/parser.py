@@ -30,7 +30,6 @@ from .tree import (
 )
 
 # ----------------------------------------------------------------------------------------------- the body of a function
-
 _LABEL = re.compile(r"([A-Za-z_$%][\w$%]*)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([A-Za-z][\w.:]*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"(?:[^,\[\{\(]|\[[^\]]*\]|\{[^}]*\}|\([^)]*\))+")
@@ -383,8 +382,7 @@ class Module:
     def text_of(self, kernel: Function) -> str:
         """The module with this kernel alone and what it may reach: everything else is blank, lines keep their number.
 
-        All of the text where debug sections describe its functions.
-        """
+        All of the text where debug sections describe its functions."""
         text = self.reader.text
         if ".debug_info" in text or ".alias" in text:
             return text
@@ -486,8 +484,7 @@ class _Parser(Reader):
 def parse(text: str, source_name: str | None = None, *, bodies: bool = True) -> Module:
     """Parses a PTX module; without ``bodies`` those of functions are left to ``Module.read``, which saves nine tenths.
 
-    ``source_name`` names the CUDA source where the PTX itself does not. Raises ``PtxSyntaxError`` with the PTX line.
-    """
+    ``source_name`` names the CUDA source where the PTX itself does not. Raises ``PtxSyntaxError`` with the PTX line."""
     if digits := re.search(r"\d{1000}", text):
         raise PtxSyntaxError("a number has a thousand digits", text.count("\n", 0, digits.start()) + 1)
     module = _Parser(text.rstrip("\0"), source_name).module()  # some compilers end it as C does

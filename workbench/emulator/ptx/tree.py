@@ -40,8 +40,7 @@ class SourceLocation:
     """A place in the CUDA source.
 
     ``inlined_at`` lists the calls through which the line came to be inlined, the innermost first and the outermost
-    last; ``function`` is the inlined function's name where the PTX tells it.
-    """
+    last; ``function`` is the inlined function's name where the PTX tells it."""
 
     file: str
     line: int
@@ -87,8 +86,7 @@ class Sink:
 class Immediate:
     """A literal: an ``int``, or the bit pattern of a float (``0f3F800000``) with its own width in bits.
 
-    ``width`` is 0 for an integer, which takes the width of the instruction that uses it.
-    """
+    ``width`` is 0 for an integer, which takes the width of the instruction that uses it."""
 
     value: int
     width: int = 0
@@ -209,8 +207,7 @@ class Variable:
     """A declared variable.
 
     ``initial`` holds the initial bytes, or None. ``relocations`` lists where the address of another symbol must be
-    written: (byte offset, symbol, addend, bytes).
-    """
+    written: (byte offset, symbol, addend, bytes)."""
 
     name: str
     space: str
@@ -232,8 +229,7 @@ class Function:
     """An ``.entry`` or a ``.func``. ``instructions`` is empty for one that is only declared.
 
     ``span`` and ``body`` are where all of it and where its body lie in the text that the module keeps; ``is_read``
-    tells whether the body has been parsed.
-    """
+    tells whether the body has been parsed."""
 
     name: str
     is_entry: bool

@@ -57,8 +57,7 @@ def fastest(p: AttentionProblem) -> tuple[str, ...]:
 
     Of few rows the keys are what takes time: those of a tile of rows are read once, by as many blocks as there are
     multiprocessors. Where all of them share one tile or a few, the last one has too much to merge. Of few keys, too,
-    nothing is gained by that.
-    """
+    nothing is gained by that."""
     packed = p.group * p.rows
     few_keys = packed > TILE and p.keys <= FEW_KEYS
     if packed <= FEW_ROWS and not few_keys:
@@ -79,7 +78,6 @@ ATTENTION = Operation(
     cuda_size=Size(extent=3000, work=100_000_000),
     fastest=fastest,
 )
-
 
 EDGE_CASES = (
     AttentionProblem(rows=5, keys=3, dim=8, causal=True),  # two rows see nothing
@@ -129,8 +127,7 @@ def attention(
 
     Returns a named tuple: o like q, without gaps, and lse, (batch, heads, rows) float32, the natural logarithm of the
     sum of a row's exponentials. A row that sees no key has o = 0 and lse = -inf. Raises TypeError and ValueError like
-    `gemm`.
-    """
+    `gemm`."""
     problem = problem_of(AttentionProblem, "attention", q, k, v, causal, scale, layout)
 
     def ordered(array: Any) -> Any:
@@ -144,9 +141,7 @@ def attention(
 
 
 attention.gradient = Gradient(
-    "attention_backward",
-    ("q", "k", "v", Gradient.RESULT, Gradient.result(1), Gradient.OF_RESULT),
-    ("q", "k", "v"),
+    "attention_backward", ("q", "k", "v", Gradient.RESULT, Gradient.result(1), Gradient.OF_RESULT), ("q", "k", "v")
 )
 
 P = TypeVar("P", bound=AttentionProblem)
@@ -215,13 +210,7 @@ def _cudnn_version() -> str | None:
     return None if number is None else str(number)
 
 
-@ATTENTION.baseline(
-    "cuDNN",
-    requires="torch",
-    vendor=True,
-    version=_cudnn_version,
-    refuses=_torch_refuses,
-)
+@ATTENTION.baseline("cuDNN", requires="torch", vendor=True, version=_cudnn_version, refuses=_torch_refuses)
 def cudnn(p: AttentionProblem, q: Any, k: Any, v: Any) -> Any:
     """What scaled_dot_product_attention calls where it is told to use cuDNN, with lse."""
     import torch

@@ -24,7 +24,6 @@ from ..shared import drawn_pad, group_sizes, noticeable, tensor_core_product
 Values = np.ndarray[Any, Any]
 Solver = Callable[[Values, Values, Values, Values, float], tuple[Values, Values]]
 
-
 LOG2_E = 1.4426950408889634
 
 KEY_TILE = 8
@@ -43,8 +42,7 @@ class Kind(StrEnum):
 
     NORMAL: normally distributed numbers. LARGE: queries so large that logits have a standard deviation of 30. EQUAL:
     all keys are the same, so all logits of a row are equal. STEPS: keys are multiples of 1/16, to which 2 can be added
-    without an error.
-    """
+    without an error."""
 
     NORMAL = "normal"
     LARGE = "large"
@@ -82,7 +80,6 @@ def least_weight(dtype: DType) -> np.float32:
 
 CHUNK = 512
 """Rows that are solved at once on the host: of long sequences not all logits fit into memory."""
-
 
 MOST_PARTS = 128
 """Drawn parts of a large problem, each of which needs the keys of a head."""
@@ -133,8 +130,7 @@ class AttentionProblem(GroupedHeads):
     natural logarithm of the sum of a row's exponentials, -inf for such a row. In memory q, k, v and o lie in the order
     of `layout`, with `pad_q` (`pad_kv`) elements between rows of dim and `gap_q` (`gap_kv`) more after the rows of a
     head, or of a place in bshd; o and lse have none. What is not finite in q reaches its own row, in k or v any row
-    of its heads, also one that does not see the key.
-    """
+    of its heads, also one that does not see the key."""
 
     batch: int = 1
     heads: int = 1
@@ -208,8 +204,7 @@ class AttentionProblem(GroupedHeads):
     def solved(self, inputs: Arrays, solver: Solver, kind: Any, scale: float | None = None) -> Arrays:
         """o and lse of type `kind`, some rows of one head at a time, where there is much to do on several threads.
 
-        `solver` is given q, k, v, the mask and the scale, as `reference.attention` is.
-        """
+        `solver` is given q, k, v, the mask and the scale, as `reference.attention` is."""
         like = inputs["q"]
         o = np.empty((self.batch, self.heads, self.rows, self.dim), kind, like=like)
         lse = np.empty(o.shape[:3], kind, like=like)

@@ -2,8 +2,7 @@
 
 They are as plain as Triton allows: one for the gradients of keys and values, a tile of keys a program, and one for
 those of queries, a tile of rows a program. Both compute weights again from lse. Nothing is added to memory, so results
-are the same every time.
-"""
+are the same every time."""
 
 from __future__ import annotations
 
@@ -161,16 +160,7 @@ TILES = {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)}
 
 
 def work(
-    p: AttentionBackwardProblem,
-    q: Any,
-    k: Any,
-    v: Any,
-    o: Any,
-    lse: Any,
-    do: Any,
-    dq: Any,
-    dk: Any,
-    dv: Any,
+    p: AttentionBackwardProblem, q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, dq: Any, dk: Any, dv: Any
 ) -> Callable[[], object]:
     """A function that launches both kernels on PyTorch's current stream."""
     dim = min(d for d in TILES if d >= p.dim)

@@ -91,8 +91,7 @@ def attention_backward(
 
     Returns a named tuple: dq like q, dk and dv like k, without gaps. Gradients of heads that share keys are added up. A
     row that sees no key has dq = 0. The order of the sums for dq varies: two calls may differ by rounding. Raises
-    TypeError and ValueError like `attention`.
-    """
+    TypeError and ValueError like `attention`."""
     name = "attention_backward"
     problem = problem_of(AttentionBackwardProblem, name, q, k, v, causal, scale, layout)
     for which, array in {"o": o, "do": do}.items():
@@ -136,13 +135,7 @@ def _no_dropout(like: Any) -> tuple[Any, Any]:
     return seed, offset
 
 
-@ATTENTION_BACKWARD.baseline(
-    "cuDNN",
-    requires="torch",
-    vendor=True,
-    version=_cudnn_version,
-    refuses=_refuses,
-)
+@ATTENTION_BACKWARD.baseline("cuDNN", requires="torch", vendor=True, version=_cudnn_version, refuses=_refuses)
 def cudnn(p: AttentionBackwardProblem, q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any) -> Any:
     """What autograd calls for scaled_dot_product_attention by cuDNN."""
     import torch

@@ -36,8 +36,7 @@ class AttentionBackwardProblem(AttentionProblem):
     dq, dk, dv are the gradients of attention for q, k and v, where do is that of its result o. dk and dv are sums over
     the heads that share them. A row with lse = -inf sees no key: its dq is 0. In memory q, k and v lie as in attention;
     o, do and the gradients lie in the order of `layout` without gaps. What is not finite in an input reaches any
-    gradient of its heads.
-    """
+    gradient of its heads."""
 
     elementwise: ClassVar[tuple[str, ...]] = ()
 
@@ -80,8 +79,7 @@ class AttentionBackwardProblem(AttentionProblem):
     def gradients(self, inputs: Arrays, solver: Solver, kind: Any, scale: float | None = None) -> Arrays:
         """dq, dk and dv of type `kind`, some rows of one head at a time, where there is much to do on several threads.
 
-        `solver` is given what `reference.attention_backward` is.
-        """
+        `solver` is given what `reference.attention_backward` is."""
         like = inputs["q"]
         dq = np.empty((self.batch, self.heads, self.rows, self.dim), kind, like=like)
         dk, dv = (np.zeros((self.batch, self.key_heads, self.keys, self.dim), kind, like=like) for _ in range(2))
@@ -254,7 +252,6 @@ def _forward(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tup
 
 EQUAL_SCALE = 2.0**-10
 """With which all logits of a row are nearly equal."""
-
 
 LEAST_LARGE = 8
 """The dim from which on logits may be large: of the products of single elements next to none is in any sum."""

@@ -1,7 +1,6 @@
 """Our own Triton kernel for `attention_varlen`: any lengths, any distance between heads, every type of a problem.
 
-A program finds its sequence in the offsets, and then does what one of `attention` does.
-"""
+A program finds its sequence in the offsets, and then does what one of `attention` does."""
 
 from __future__ import annotations
 

@@ -95,8 +95,7 @@ def attention_varlen(
 
     Returns a named tuple: o like q, without gaps, and lse, (heads, rows) float32, the natural logarithm of the sum of a
     row's exponentials. A row that sees no key has o = 0 and lse = -inf. Rows behind the last sequence are not written.
-    Raises TypeError and ValueError like `gemm`.
-    """
+    Raises TypeError and ValueError like `gemm`."""
     dtype = common_dtype(_NAME, q=q, k=k, v=v)
     if dtype is FP32:
         raise TypeError(f"{_NAME}: the arrays have dtype float32; it has to be bfloat16 or float16")

@@ -60,8 +60,7 @@ class AttentionVarlenProblem(GroupedHeads):
     all sequences together. `lengths` and `seed` determine the offsets. Where there are as many rows as keys, both have
     the same offsets, except with EMPTY. A launch may depend only on `rows` and `keys`, not on single lengths. Heads of
     q (k and v) are `pad_q` (`pad_kv`) elements apart, and `gap_q` (`gap_kv`) more follow the heads of a place; o has
-    none. An input that is not finite only affects the results of its own sequence.
-    """
+    none. An input that is not finite only affects the results of its own sequence."""
 
     batch: int = 1
     heads: int = 1

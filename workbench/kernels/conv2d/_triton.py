@@ -1,8 +1,7 @@
 """Our own Triton kernel for `conv2d`: any size, layout and type of a problem.
 
 It is as plain as Triton allows: masked loads, one tile of pixels and filters a program, a k-tile of channels a tap, no
-search for the best tile. Sums are fp32.
-"""
+search for the best tile. Sums are fp32."""
 
 from __future__ import annotations
 

@@ -42,8 +42,7 @@ def cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool = Fals
     """A multiprocessor's estimated cycles for its share of the tiles of a size.
 
     An epilogue goes two ways through shared memory. Where it is `overlapped`, a tile takes as long as the longer of
-    mainloop and epilogue, and the last epilogue is waited for.
-    """
+    mainloop and epilogue, and the last epilogue is waited for."""
     mainloop = k_tiles_of_taps(p) * k_tile_cycles(height, width)
     epilogue = 2 * 2 * height * width // BYTES + EPILOGUE
     rounds = ceil_div(p.tiles(height, width), machine().multiprocessors)
@@ -200,8 +199,7 @@ def multiplied(height: int) -> int:
 def fitted_flexibly(p: Conv2dProblem) -> tuple[int, int, int]:
     """The tile of `flexible_tiles`, and among how many blocks its k-tiles are shared, that take the least cycles.
 
-    Tiles are as narrow as their number allows: what is loaded beyond the last filter has no use.
-    """
+    Tiles are as narrow as their number allows: what is loaded beyond the last filter has no use."""
     most = max(1, k_tiles_of_taps(p) // 4)
     choices = [
         (height, width, shares)

@@ -113,7 +113,6 @@ CONV2D = Operation(
     fastest=fastest,
 )
 
-
 EDGE_CASES = (
     Conv2dProblem(taps_y=1, taps_x=1, pad_y=0, pad_x=0),
     Conv2dProblem(height=3, width=3, channels=8, filters=9, pad_y=3, pad_x=3, stride_y=3, stride_x=3),  # taps outside
@@ -122,7 +121,6 @@ EDGE_CASES = (
     Conv2dProblem(height=4, width=300, channels=8, filters=5, taps_x=7, pad_x=0, bias=True, activation=Activation.RELU),
 )
 """What random problems would hardly hit."""
-
 
 CONVOLUTION = np.dtype(
     [
@@ -218,8 +216,7 @@ def conv2d(
     `activation` is none, relu or gelu (with the error function).
 
     Returns y of the same type and layout: (images, rows, columns, filters), with rows = (height + 2 padding - dilation
-    (taps_y - 1) - 1) // stride + 1. Raises TypeError and ValueError like `gemm`.
-    """
+    (taps_y - 1) - 1) // stride + 1. Raises TypeError and ValueError like `gemm`."""
     problem = _problem(x, f, bias, stride, padding, dilation, groups, activation, layout)
     channels_first = problem.layout is Layout.NCHW
 
@@ -240,15 +237,7 @@ def _pair(name: str, given: Pair) -> tuple[int, int]:
 
 
 def _problem(
-    x: Any,
-    f: Any,
-    bias: Any,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    groups: int,
-    activation: str,
-    layout: str,
+    x: Any, f: Any, bias: Any, stride: Pair, padding: Pair, dilation: Pair, groups: int, activation: str, layout: str
 ) -> Conv2dProblem:
     """Raises TypeError and ValueError for arrays that are none of a problem."""
     given = {"x": x, "f": f} if bias is None else {"x": x, "f": f, "bias": bias}

@@ -58,8 +58,7 @@ class Conv2dProblem(Problem):
     image has `pad_y` and `pad_x` zeros on its sides. Windows are `stride_y` and `stride_x` pixels apart, and taps
     `dilation_y` and `dilation_x`. A number in x that is not finite reaches the outputs whose windows contain it, and
     no others. One in f or bias reaches the outputs of its filter, and no others. If its tap lies in the padding, it
-    may reach the output or not. ReLU of NaN is NaN.
-    """
+    may reach the output or not. ReLU of NaN is NaN."""
 
     images: int = 1
     height: int = 1
@@ -217,8 +216,7 @@ def touched(extent: int, windows: int, taps: int, stride: int, pad: int, dilatio
     filter of stride 2 reads every second row, and on an image of one pixel a padded 3 x 3 filter has one tap.
 
     The pixels of a tap are `stride` apart. Taps whose first pixels have the same remainder lie on pixels of one
-    sequence, of which each adds what lies behind the pixels of those before it.
-    """
+    sequence, of which each adds what lies behind the pixels of those before it."""
     behind: dict[int, int] = {}  # of every remainder, the next pixel that is not counted yet
     pixels = used = 0
     for tap in range(taps):
@@ -327,10 +325,7 @@ def timed(n: int, c: int, hw: int, k: int, taps: int, stride: int, dilation: int
 
 SUITE = tuple(timed(*shape) for shape in SHAPES)
 
-
 # ---------------------------------------------------------------------------------------------------- negative controls
-
-
 NOTICEABLE = 0.02
 """Of the largest element: an answer that differs by less in every element may be right by chance."""
 

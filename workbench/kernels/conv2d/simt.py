@@ -45,10 +45,7 @@ def naive(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 def smem_tiling(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     m, n = size["BLOCK_M"], size["BLOCK_N"]
     return Launch(
-        "conv2d_smem_tiling",
-        (p.tiles(m, n), 1, 1),
-        (m // 8 * (n // 8), 1, 1),
-        (*pointers(p), sizes(p), strides(p)),
+        "conv2d_smem_tiling", (p.tiles(m, n), 1, 1), (m // 8 * (n // 8), 1, 1), (*pointers(p), sizes(p), strides(p))
     )
 
 

@@ -73,9 +73,7 @@ def _sizes(
     return sizes
 
 
-def _one_of(
-    choices: tuple[tuple[int, int], ...],
-) -> Callable[[Conv2dProblem, Mapping[str, int]], str | None]:
+def _one_of(choices: tuple[tuple[int, int], ...]) -> Callable[[Conv2dProblem, Mapping[str, int]], str | None]:
     def constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
         if (size["TILE_M"] == 0) != (size["TILE_N"] == 0):
             return "a tile has both sizes, or those that fit the problem"
@@ -95,7 +93,6 @@ _ROUNDS = Conv2dProblem(
 """So many tiles that a block has several on a GPU, too."""
 
 _GROUPS = Conv2dProblem(images=2, height=9, width=9, channels=64, filters=64, groups=3, bias=True, dtype="fp16")
-
 
 _FILLED = Conv2dProblem(images=2, height=8, width=8, channels=72, filters=64)
 """Pixels fill their tiles, which blocks share."""
@@ -153,12 +150,7 @@ def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256), "SPLITS": (0, *SHARES)},
     constraint=_one_of(TILES),
     sizes=lambda p, size: _sizes(lambda p: fitted_to_shares(p)[:2])(p, size),
-    edge_cases=(
-        *EDGE_CASES,
-        _MANY,
-        _GROUPS,
-        _FILLED,
-    ),
+    edge_cases=(*EDGE_CASES, _MANY, _GROUPS, _FILLED),
 )
 def split_k(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     launch = _launch(p, size, "conv2d_split_k")

@@ -23,8 +23,7 @@ def fastest(p: FftConvProblem) -> tuple[str, ...]:
     """Of short transforms `symmetric`, of longer ones `wgmma`, as measured on an H200, and of the longest `four_step`.
 
     A multiprocessor needs as long for one pair of sequences as for all that it has at once, and `four_step` less where
-    there is no pair for some of them.
-    """
+    there is no pair for some of them."""
     first = ("symmetric", "wgmma") if p.period <= 1024 else ("wgmma", "persistent")
     few = p.pairs * p.period <= SHARED_PLACES and p.period > OWN_PERIOD
     if few or p.period > LONGEST:
@@ -70,8 +69,7 @@ def fft_conv(u: Any, k: Any, spectrum: Any = None, roots: Any = None, *, causal:
     length at most 32768; k: (channels, length) float32. `spectrum` and `roots` are the results of `fft_conv_filter` for
     k and the same `causal`. Without them every call computes them on the host.
 
-    Returns y like u. Raises TypeError and ValueError like `gemm`.
-    """
+    Returns y like u. Raises TypeError and ValueError like `gemm`."""
     check_arrays("fft_conv", [BF16.numpy], u=u)
     check_filter(k)
     if u.ndim != 3 or 0 in u.shape or u.shape[1:] != k.shape:

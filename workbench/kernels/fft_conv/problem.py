@@ -53,8 +53,7 @@ def factors(period: int) -> tuple[int, int]:
 
 def spectrum(k: Values, causal: bool) -> Values:
     """What transforms of a sequence are multiplied by: that of the filter over the period, which the inverse transform
-    does not divide by any more. k: (channels, length); returns (channels, period, 2) fp32, real and imaginary parts.
-    """
+    does not divide by any more. k: (channels, length); returns (channels, period, 2) fp32, real and imaginary parts."""
     period = period_of(k.shape[-1], causal)
     found = np.fft.fft(k.astype(np.float64), period) / period
     return np.stack([found.real, found.imag], axis=-1).astype(np.float32)
@@ -74,8 +73,7 @@ class FftConvProblem(Problem):
     y_t = sum_j k_j u_{t-j}. Places are modulo length; if `causal`, there are no places before the first. `period` is
     the number of places of the transform. The two sequences of a channel in batches 2i and 2i + 1 may be transformed
     as one complex sequence. So errors are relative to the larger of the two, and a number that is not finite in one
-    of them may reach all of both.
-    """
+    of them may reach all of both."""
 
     batch: int = 1
     channels: int = 1

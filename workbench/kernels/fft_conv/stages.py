@@ -109,10 +109,7 @@ def paired(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     return _transforms(p, "fft_conv_paired", 2, p.period)
 
 
-LONG = (
-    FftConvProblem(length=32768, filter=Filter.DECAYING),
-    FftConvProblem(length=20000, causal=True),
-)
+LONG = (FftConvProblem(length=32768, filter=Filter.DECAYING), FftConvProblem(length=20000, causal=True))
 """Periods of 32,768 and of 65,536 places."""
 
 
@@ -190,7 +187,6 @@ def four_step(p: FftConvProblem, size: Mapping[str, int]) -> Plan:
 
 MOST_IN_REGISTERS = 16384
 """Places of a transform: rows of more than 128 do not fit into the registers of a warp."""
-
 
 UNEVEN = (
     FftConvProblem(batch=14, length=256),

@@ -134,8 +134,7 @@ def _fastest_single(p: GemmProblem) -> str:
     that no tensor map takes are shifted where copies would take a good part of the time. But for few vectors these are
     not: 82 at 4224x3x13559, where no other stage took less than 180, and 67 at 16x5001x4097, where `shifted_pipeline`
     took 77. A B whose rows lie along n goes to `thread_columns`: 27 at 1x6395x853 in `shifted_pipeline`, cuBLAS 14
-    (H200).
-    """
+    (H200)."""
     if p.m * p.n * p.k <= 2**17:
         return "warp_parallel"
     if min(p.m, p.n) <= NARROW and (Few.of(p).along_k or not tensor_maps(p)):
@@ -171,8 +170,7 @@ def _fastest_half(p: GemmProblem) -> str:
 
     What is small goes to stages whose blocks start at once. Of random products (`reports/cost-model.json.gz`),
     `small_tiles` took 1.01 times as long as the fastest stage below 2^26 multiplications and 1.12 times below 2^28,
-    `deferred_epilogue` 1.04 times from 2^32 on.
-    """
+    `deferred_epilogue` 1.04 times from 2^32 on."""
     if p.m * p.n * p.k <= 2**15:
         return "warp_parallel" if p.trans_b or p.k <= 32 else "small_tiles"
     if min(p.m, p.n) <= NARROW and max(p.m, p.n) * p.k >= 2**20:

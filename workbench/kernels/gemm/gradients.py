@@ -14,8 +14,7 @@ class ProductGradients:
 
     Kept are arrays of the call, and for relu its result. The derivatives of gelu and silu are taken at
     alpha a b + beta c, which another product computes again: so a call has the same result from the same kernel,
-    whether or not its gradients are wanted. For da and db, dz is rounded to the dtype of a and b.
-    """
+    whether or not its gradients are wanted. For da and db, dz is rounded to the dtype of a and b."""
 
     def saved(
         self, arrays: Sequence[Any], results: Sequence[Any], wanted: Sequence[bool], options: Mapping[str, Any]

@@ -15,14 +15,11 @@ from .problem import GemmProblem, half_only, half_types, tensor_maps
 _ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
 """Whole tiles of C, in rows that are an odd number of elements apart, 261: no pair of them may be stored at once."""
 
-
 _INNER = GemmProblem(m=256, n=256, k=64 * 3 + 8, seed=3)
 """A tile of which most k-tiles reach no edge of A or B."""
 
-
 _NARROW = GemmProblem(m=260, n=34, k=8)
 """More rows than a tile is wide, and fewer columns."""
-
 
 _EDGE_CASES = (ODD_C, _ODD_ROWS, _INNER, _NARROW, *DEEP)
 
@@ -112,8 +109,7 @@ def cp_async(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 def _deep(p: GemmProblem, k_tile: int, shares: int, most: int) -> int:
     """Pipeline stages for as many k-tiles as a block has, where so many share a tile: with more, fewer blocks share a
-    multiprocessor. One of 128 x 128 with four stages is alone there, and 1888x10386x36 took 51 us, cuBLAS 32 (H100).
-    """
+    multiprocessor. One of 128 x 128 with four stages is alone there, and 1888x10386x36 took 51 us, cuBLAS 32 (H100)."""
     return min(most, ceil_div(ceil_div(p.k, k_tile), shares) + 1)
 
 

@@ -59,10 +59,8 @@ GEMM = Operation(
     work=work,
 )
 
-
 ODD_C = GemmProblem(m=5, n=9, k=16, dtype="bf16", out="bf16")
 """Rows of A and B start at multiples of 16 bytes, those of C do not."""
-
 
 DEEP = (
     GemmProblem(m=70, n=136, k=64 * 13 + 1, dtype="bf16", pad_a=7, pad_b=7),
@@ -70,7 +68,6 @@ DEEP = (
 )
 """So many k-tiles that a circular buffer of them is filled three times: parities of its barriers come back. The last
 k-tile of the first holds one element of a row."""
-
 
 GENERAL = (
     GemmProblem(m=70, n=40, k=72, layout="tn", batch=3, step_a=0, added=Added.ROW, activation=Activation.GELU),
@@ -101,7 +98,6 @@ def tiles(p: GemmProblem, block_m: int, block_n: int) -> tuple[int, int, int]:
 
 GROUPS = (1, 2, 4, 8, 16, 32)
 """Rows of tiles that may be walked together."""
-
 
 LONG_ROW = 512
 """Elements of a row from which on a copy begins every row at a line of memory."""
@@ -167,8 +163,7 @@ def gemm(
     None or what is added, has the dtype of the result: one row, (n,), as a bias, or (m, n), or (batch, m, n), of which
     a batch of 1 or none is for all. `activation` is none, relu, gelu (with the error function) or silu. Returns (m, n)
     or (batch, m, n) of `out_dtype`: the dtype of the inputs (default) or float32. Raises TypeError for wrong types and
-    dtypes, ValueError for wrong shapes, strides or devices.
-    """
+    dtypes, ValueError for wrong shapes, strides or devices."""
     dtype = common_dtype("gemm", a=a, b=b)
     out = output_dtype("gemm", dtype, out_dtype)
     batch = _batch(a, b, c)

@@ -50,8 +50,7 @@ class GemmProblem(Problem):
     A and B are of type `dtype`; C and `added` are of type `out`: `dtype` or fp32, which is also what accumulates.
     `added` is a row of n elements, or a matrix like C. With a `batch` each array has so many matrices (0: matrices
     alone), `step_*` elements from one to the next: `DENSE` is without a gap, and with 0 there is one matrix for all. C
-    is dense.
-    """
+    is dense."""
 
     m: int = 1
     n: int = 1

@@ -38,8 +38,7 @@ def tile_launch(
 
     A tile of a cluster has as many times the rows; each block loads its rows of A and its part of the columns of B.
     Where C can have no tensor map, one of A stands in for it, which the kernel does not use. `more` are arguments that
-    the kernel is given before C. BLOCK_K counts elements.
-    """
+    the kernel is given before C. BLOCK_K counts elements."""
     n, k, out = size["BLOCK_N"], size["BLOCK_K"], dtype_of(p.out).itemsize
     of_c = TensorMap("C", box=(16, 128 // out), swizzle=128)
     return Launch(

@@ -1,7 +1,6 @@
 """Which tiles a stage takes that has several: the ones that should take the least time, by counting cycles.
 
-Only the order of the choices has to be right. How long a stage takes is told by the cost model.
-"""
+Only the order of the choices has to be right. How long a stage takes is told by the cost model."""
 
 from __future__ import annotations
 
@@ -36,7 +35,6 @@ SPLIT: tuple[Shape, ...] = (
     *((32, 64, 4, 8), (64, 32, 4, 8), (32, 32, 4, 4)),
 )
 """Tiles of `split_warp_tiles`, and those of a thread."""
-
 
 WIDE: tuple[tuple[int, int], ...] = ((128, 256), (192, 128), (128, 128), (192, 64), (128, 64))
 """Rows and columns of the tiles of `fitted_tiles`."""
@@ -310,8 +308,7 @@ def flexible_choices(m: int, n: int, k: int, swaps: bool, most: int) -> Iterator
     """The same of `flexible_tiles`, whose tiles may have any number of columns or, where it `swaps`, of rows.
 
     Tiles that end within lines of memory take longer to store: 224 us for 888x12088x6336 with 128 x 224, 184 with
-    224 x 128 (H200). With what is chosen 61 random products took 1.02 times as long as with the best of three tiles.
-    """
+    224 x 128 (H200). With what is chosen 61 random products took 1.02 times as long as with the best of three tiles."""
     for tile in _flexible_tiles(m, n, k, swaps, HIGH, most, 8):
         yield from _by_flexible(n, k, tile, most)
 
@@ -500,8 +497,7 @@ def multicast_cycles(
 def fitted_cycles(tiles: int, k_tiles: int, shape: Shape, parts: int, clusters: int = 1) -> float:
     """About how many cycles `fitted_pipeline` takes, by times of random products with several tiles each on an H100. Of
     30 products whose tiles several clusters may share, what is chosen took 1.01 times as long as the best of seven
-    (H200).
-    """
+    (H200)."""
     rows, columns, thread = shape[0], shape[1], shape[2] * shape[3]
     shares = parts * clusters
     blocks, iterations = tiles * shares, ceil_div(k_tiles, shares)

@@ -24,23 +24,18 @@ _DEEPER = (
 )
 """The same for a buffer of smaller k-tiles, of which an iteration takes two, and which two blocks share."""
 
-
 _TALL = GemmProblem(m=128 * 17 + 1, n=264, k=8)
 """More rows of tiles than are walked together, and two columns of them."""
-
 
 _WHOLE = GemmProblem(m=128 * 17, n=512, k=8)
 """The same of whole tiles: nothing is left over at the edges."""
 
-
 _TALLER = GemmProblem(m=256 * 12 + 1, n=264, k=8)
 """13 rows of pairs of tiles, which are walked as 7 and 6, and two columns of them."""
-
 
 _LEFT_OVER = tuple(GemmProblem(m=136, n=256 * tiles, k=64 * 6 + 8, seed=48) for tiles in (6, 8, 9))
 """For the five pairs of blocks that the emulator has with this seed, few tiles are left over when each had as many,
 then more, then nearly a tile for each."""
-
 
 PADDED_C = (
     GemmProblem(m=130, n=257, k=72, dtype="bf16", out="bf16", pad_c=7),
@@ -91,8 +86,7 @@ def tile_launch(
     Without `boxes_of_c` the kernel takes no tensor map of C; with it, where C can have none, one of A stands in. A
     consumer has 64 rows where their number is not given. `more` are arrays that the kernel is given before C, and
     `operands` those that hold A and B. `promotion` is that of the tensor maps of A and B: a row of a box is 128 bytes,
-    and what the L2 fetches beyond them is of the next k-tile, early for it and in the way of this one.
-    """
+    and what the L2 fetches beyond them is of the next k-tile, early for it and in the way of this one."""
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     out, warp_rows = dtype_of(p.out).itemsize, 16
     of_a, of_b = tiling.shared_by(sharing, share_a)
@@ -187,7 +181,6 @@ def _pairs_of_parts(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 MOST_ALONE = 16
 """Rows of tiles below which an odd number of them has no pairs in `stream_k`."""
-
 
 _ALONE = GemmProblem(m=8, n=256 * 66 + 8, k=8)
 """One row of 67 tiles, of which pairs would be too many for one round."""
@@ -429,7 +422,6 @@ _NEIGHBOURS = (
 )
 """Of the first four clusters share the k-tiles, which they cannot divide evenly. The last two of these are transposes,
 too."""
-
 
 _TURNED = (
     # A in panels that four blocks share, wide tiles of it as transposes, and a part of a panel

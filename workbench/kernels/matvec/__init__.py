@@ -167,7 +167,6 @@ MATVEC = Operation(
     fastest=fastest,
 )
 
-
 _LONG = (
     MatvecProblem(n=2, k=2 * 16384 + 200, dtype="bf16"),
     MatvecProblem(n=1, k=2 * 8192 + 100, dtype="fp32", out="fp32"),
@@ -182,7 +181,6 @@ _EDGE_CASES = (
 )
 """Rows of several times what a warp loads at once, more of them than one block of the second kernel adds up, and rows
 that do not start at multiples of 16 bytes."""
-
 
 THREADS, UNROLL, RESIDENT = (64, 128, 256, 512, 1024), (1, 2, 4, 8), (512, 1024, 2048)
 """Of a block; vectors that a lane has in flight; threads for which a multiprocessor is to have registers. What tuning
@@ -261,7 +259,6 @@ def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
 
 SMALL = 640 << 20
 """Bytes of B up to which it pays to have it leave the L2 first: some twelve times what an H200's L2 holds."""
-
 
 STREAMED = {"THREADS": 512, "UNROLL": 4, "MOST": 16, "RESIDENT": 1024}
 
@@ -359,12 +356,7 @@ def _shared(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     space={"THREADS": THREADS[1:4], "UNROLL": (1, 2, 4), "RESIDENT": RESIDENT},
     constraint=_constraint,
     sizes=_shared,
-    edge_cases=(
-        *_EDGE_CASES,
-        *_LONG,
-        *_UNALIGNED,
-        MatvecProblem(n=2, k=140_001, dtype="fp32", out="fp32"),
-    ),
+    edge_cases=(*_EDGE_CASES, *_LONG, *_UNALIGNED, MatvecProblem(n=2, k=140_001, dtype="fp32", out="fp32")),
 )
 def shared_rows(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
     blocks, threads = _spread(p, size)["BLOCKS"], size["THREADS"]
@@ -387,8 +379,7 @@ def matvec(a: Any, b: Any, *, out_dtype: Any = None) -> Call:
     """Matrix-vector product on the GPU, accumulated in fp32: c[n] = sum_k a[k] b[n, k].
 
     a: (k,), contiguous; b: (n, k), rows contiguous: arrays of one dtype (bfloat16, float16 or float32). Returns
-    (n,) of `out_dtype`: the dtype of the inputs (default) or float32. Raises TypeError and ValueError like `gemm`.
-    """
+    (n,) of `out_dtype`: the dtype of the inputs (default) or float32. Raises TypeError and ValueError like `gemm`."""
     dtype = common_dtype("matvec", a=a, b=b)
     if a.ndim != 1 or b.ndim != 2 or a.shape[0] != b.shape[1]:
         raise ValueError(f"matvec: a has shape {a.shape} and b {b.shape}; they have to be (k,) and (n, k)")

@@ -1,7 +1,6 @@
 """Our own Triton kernel for `matvec`: any size, any distance between rows, every type of a problem.
 
-It is as plain as Triton allows: masked loads, one tile a program, no search for the best tile. Sums are fp32.
-"""
+It is as plain as Triton allows: masked loads, one tile a program, no search for the best tile. Sums are fp32."""
 
 from __future__ import annotations
 

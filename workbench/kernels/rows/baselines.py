@@ -18,8 +18,7 @@ def beside(
 ) -> None:
     """Declare the baselines of an operation: a call that returns the outputs as tensors, and one for NumPy.
 
-    Where PyTorch has no call for the whole, it is written out in float, which `torch.compile` fuses.
-    """
+    Where PyTorch has no call for the whole, it is written out in float, which `torch.compile` fuses."""
     operation.baseline("PyTorch", requires="torch", vendor=True, refuses=refuses)(torch_call)
     operation.baseline("torch.compile", requires="torch", compiled=True, refuses=refuses)(torch_call)
     operation.baseline(
@@ -56,8 +55,7 @@ def beside_autograd(operation: Operation[Any], refuses: Callable[[Problem], str 
 def autograd_of(call: Callable[..., Any], dy: Any, *inputs: Any) -> Callable[[], Any]:
     """What computes the gradients of `call(*inputs)` for each of the inputs, given dy, that of its result.
 
-    The forward pass comes before: neither it nor the statistics of rows that it keeps are in the time.
-    """
+    The forward pass comes before: neither it nor the statistics of rows that it keeps are in the time."""
     import torch
 
     with torch.enable_grad():

@@ -144,7 +144,6 @@ class NormGradientProblem(ladder.NormProblem):
 
 G = TypeVar("G", bound=NormGradientProblem)
 
-
 ONE_WAY = 0.25
 """What an equal term adds to the error of a sum in order, in unit roundoffs of the sum: all terms between two powers of
 two are rounded in one direction, by half of a unit roundoff of the partial sum in the mean. Sums in fp32 of 131,071

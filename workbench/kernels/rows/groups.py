@@ -31,7 +31,6 @@ stage says."""
 MOST_THREADS, MOST_VECTORS, MOST_BLOCKS = 512, 8, 8
 """Of a block, each of which may then have 128 registers; that a thread holds in them; of a cluster on every device."""
 
-
 NARROW = 8
 """Bytes of the vectors of rows that are whole numbers of these, and not of 16 bytes."""
 
@@ -59,7 +58,6 @@ def vectors(p: RowProblem) -> int:
 
 MANY = 1024
 """Rows from which on every multiprocessor has several, however many threads share one."""
-
 
 VERY_MANY, LARGEST_OF_LANES = 8 * MANY, 2**12
 """Rows from which on a warp is enough for each, if it has no more vectors than this; of more than 1,024 vectors so many

@@ -360,8 +360,7 @@ EPSILONS = (1e-6, 1e-5, 1e-2)
 class NormProblem(RowProblem):
     """A norm of the rows of x, (rows, columns), with weights w, (columns,), of the same type.
 
-    NaN and infinities do what arithmetic with them does: a row with NaN becomes NaN.
-    """
+    NaN and infinities do what arithmetic with them does: a row with NaN becomes NaN."""
 
     eps: float = 1e-6
 

@@ -27,7 +27,6 @@ SUITE = ((131072, 128), (16384, 1024), (16384, 4096), (16384, 8192), (4096, 3276
 SHIFTS = 64
 """Largest number that shifted rows are shifted by."""
 
-
 HELD_BY_BLOCK, HELD_BY_CLUSTER = 512 * 8, 8 * 512 * 8
 """Vectors that the threads of a block hold, 8 each, and those of 8 blocks of a cluster."""
 

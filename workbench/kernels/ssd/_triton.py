@@ -1,7 +1,6 @@
 """Our own Triton kernel for `ssd`: any size, any distance between places.
 
-It is as plain as Triton allows: a program takes a head, one chunk after the other, with masked loads.
-"""
+It is as plain as Triton allows: a program takes a head, one chunk after the other, with masked loads."""
 
 from __future__ import annotations
 

@@ -81,8 +81,7 @@ def ssd(x: Any, log_a: Any, b: Any, c: Any, h0: Any = None) -> Call:
     of x, and of b and c, may be any distance apart; b and c have the same distance.
 
     Returns a named tuple: y like x, without gaps, and h, the state after the last position. Raises TypeError and
-    ValueError like `gemm`.
-    """
+    ValueError like `gemm`."""
     check_arrays("ssd", [BF16.numpy], x=x, b=b, c=c)
     given = {} if h0 is None else {"h0": h0}
     check_arrays("ssd", [FP32.numpy], log_a=log_a, **given)

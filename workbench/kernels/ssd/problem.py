@@ -51,8 +51,7 @@ class SsdProblem(Problem):
     h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, from h0 to h. `group` heads share b and
     c. log_a is at most 0, and may be -inf. In memory, `pad_x` elements follow the heads of a place in x, and `pad_bc`
     elements follow those in b, and those in c. A number in x, b, c or log_a that is not finite may reach places of its
-    head that come before it, by less than a chunk.
-    """
+    head that come before it, by less than a chunk."""
 
     batch: int = 1
     heads: int = 1
@@ -72,11 +71,7 @@ class SsdProblem(Problem):
     distributed: ClassVar[tuple[str, ...]] = ("x", "b", "c", "h0")  # decays have kinds of their own
     drawn_by: ClassVar[tuple[str, ...]] = ("decays",)
     extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "length", "headdim", "dstate")
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "headdim": (1, 128),
-        "dstate": (1, 128),
-        "group": (1, 2**31),
-    }
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"headdim": (1, 128), "dstate": (1, 128), "group": (1, 2**31)}
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name,)}
 
     def check(self) -> str | None:
@@ -289,7 +284,6 @@ class SsdProblem(Problem):
 DIMS = (64, 128, 64, 128, 64, 8, 16, 33, 1, 72)
 """The usual ones, those that are padded to them, and odd ones."""
 
-
 COLUMNS = 64
 """Of x and of the state, which most stages compute together, also where a head has fewer."""
 
@@ -333,10 +327,7 @@ SUITE = tuple(
 )
 """Each with b and c of its own for every head, as linear attention has them, and shared by all, as Mamba-2 has."""
 
-
 # ---------------------------------------------------------------------------------------------------- negative controls
-
-
 CHUNK = 64
 """Places of a chunk of a broken kernel."""
 

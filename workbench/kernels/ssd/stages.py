@@ -228,23 +228,10 @@ def tma(p: SsdProblem, size: Mapping[str, int]) -> Plan:
     return _plan(p, size, states, outputs)
 
 
-SPECIALISED = {
-    "PASSING": 128,
-    "BLOCKS": 132,
-    "LEAST": 2,
-    "RESIDENT": 2,
-    "MOST_CHUNKS": 4,
-    "AHEAD": 4,
-}
+SPECIALISED = {"PASSING": 128, "BLOCKS": 132, "LEAST": 2, "RESIDENT": 2, "MOST_CHUNKS": 4, "AHEAD": 4}
 """AHEAD is how many chunks of decays are on their way, MOST_CHUNKS of all else if there is room for so many."""
 
-SPACE = {
-    "BLOCKS": (66, 132, 264),
-    "LEAST": (1, 2, 4),
-    "RESIDENT": (1, 2),
-    "MOST_CHUNKS": (2, 3, 4),
-    "AHEAD": (2, 4, 8),
-}
+SPACE = {"BLOCKS": (66, 132, 264), "LEAST": (1, 2, 4), "RESIDENT": (1, 2), "MOST_CHUNKS": (2, 3, 4), "AHEAD": (2, 4, 8)}
 
 
 def _specialised_sizes(p: SsdProblem, size: Mapping[str, int]) -> dict[str, int]:

@@ -38,11 +38,7 @@ class VectorAddProblem(Problem):
 
     def arrays(self) -> dict[str, Array]:
         dtype = dtype_of(self.dtype)
-        return {
-            "a": Array((self.n,), dtype),
-            "b": Array((self.n,), dtype),
-            "c": Array((self.n,), dtype, output=True),
-        }
+        return {"a": Array((self.n,), dtype), "b": Array((self.n,), dtype), "c": Array((self.n,), dtype, output=True)}
 
     def axes(self) -> tuple[Axis, ...]:
         return (Axis("n", dict.fromkeys(self.arrays(), 0)),)
@@ -72,10 +68,7 @@ class VectorAddProblem(Problem):
 def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[VectorAddProblem]:
     """Vectors of up to `size.extent` elements."""
     return st.builds(
-        VectorAddProblem,
-        n=extents(size, edges),
-        dtype=st.sampled_from(tuple(FLOATS)),
-        seed=st.integers(0, 2**16),
+        VectorAddProblem, n=extents(size, edges), dtype=st.sampled_from(tuple(FLOATS)), seed=st.integers(0, 2**16)
     )
 
 
@@ -145,8 +138,7 @@ def grid_stride(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
 def vector_add(a: Any, b: Any) -> Call:
     """Elementwise sum on the GPU. a, b: (n,), contiguous arrays of one dtype; returns (n,) of that dtype.
 
-    Raises TypeError and ValueError like `gemm`.
-    """
+    Raises TypeError and ValueError like `gemm`."""
     dtype = common_dtype("vector_add", a=a, b=b)
     if a.ndim != 1 or a.shape != b.shape or not a.shape[0]:
         raise ValueError(f"vector_add: a has shape {a.shape} and b {b.shape}; they have to be the same (n,), n >= 1")

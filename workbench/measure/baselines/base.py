@@ -30,8 +30,7 @@ class Prepared:
 class Baseline(ABC):
     """Somebody else's implementation of an operation, or one that is no stage, as it is `declared`.
 
-    `solves` is False for a yardstick that does not compute the operation (a plain copy): its output is not compared.
-    """
+    `solves` is False for a yardstick that does not compute the operation (a plain copy): its output is not compared."""
 
     def __init__(self, declared: model.Baseline[Any]) -> None:
         self.declared, self.name, self.solves = declared, declared.name, declared.solves
@@ -48,8 +47,7 @@ class Baseline(ABC):
     def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> Prepared:
         """The work for a problem that is not refused.
 
-        `buffers` are CuPy arrays of bytes holding the storage of each array; the outputs are written.
-        """
+        `buffers` are CuPy arrays of bytes holding the storage of each array; the outputs are written."""
 
 
 def first_line(error: Exception) -> str:
@@ -72,8 +70,7 @@ def prepared(
 ) -> Prepared:
     """The work of a declared baseline on these arrays; `copy(to, value)` puts an output where it belongs.
 
-    The first call of what is not `prepares` comes with the first `enqueue`. Raises BadOperation.
-    """
+    The first call of what is not `prepares` comes with the first `enqueue`. Raises BadOperation."""
     names = [name for name, array in arrays.items() if array.output]
     arguments = declared.arguments(held)
     wrote = declared.prepares and any(name in arguments for name in names)

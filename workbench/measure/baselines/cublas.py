@@ -93,8 +93,7 @@ def _handle() -> tuple[Handle, Any]:
 class Matrix:
     """An array as cuBLAS is told of it: where it begins, its type and its leading dimension.
 
-    cuBLAS takes for columns what lie here as rows: it sees the transpose.
-    """
+    cuBLAS takes for columns what lie here as rows: it sees the transpose."""
 
     address: int
     kind: int

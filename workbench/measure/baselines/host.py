@@ -33,8 +33,7 @@ def refuses(baseline: Baseline[Any] | None, problem: Problem) -> str | None:
 def solved(baseline: Baseline[Any], problem: Problem, inputs: Arrays) -> Callable[[], Arrays]:
     """What solves the problem, its outputs by name.
 
-    Real numbers become fp32 first, which is not timed: NumPy has no fast arithmetic for bf16 and fp16.
-    """
+    Real numbers become fp32 first, which is not timed: NumPy has no fast arithmetic for bf16 and fp16."""
     given = {n: v if v.dtype.kind in "iub" or v.itemsize > 4 else v.astype(np.float32) for n, v in inputs.items()}
     arguments = baseline.arguments(given)
     outputs = [name for name, array in problem.arrays().items() if array.output]

@@ -99,8 +99,7 @@ def baseline_error(baseline: Baseline[Any], problem: Problem) -> str:
     """What is wrong with the answer of a baseline to a problem, or nothing where it is right.
 
     Raises BadOperation for one that takes arrays of a GPU only, ImportError where PyTorch is not installed, and what
-    the baseline raises.
-    """
+    the baseline raises."""
     if reason := baseline.refuses(problem):
         raise BadOperation(f"the baseline {baseline.name!r} does not take {problem}: {reason}")
     case = Case.of(problem)
