@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from ..model.arrays import Arrays
 from ..model.calls import ArraySpec
 from ..model.dtypes import FLOATS, FP32, DType, from_numpy
+from ..model.operation import Operation
 from ..model.problem import Problem
 from ..model.strategies import st
 
@@ -241,6 +243,25 @@ def preferred_blas(library: str) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.preferred_blas_library(before)
+
+
+def cudnn_version() -> str | None:
+    """That PyTorch has been built with."""
+    import torch
+
+    number = torch.backends.cudnn.version()
+    return None if number is None else str(number)
+
+
+def beside_triton(
+    operation: Operation[Any], package: str, refuses: Callable[[Any], str | None] = lambda problem: None
+) -> None:
+    """Declare the kernel of Triton that `_triton` in the operation's package has: `work` gets all arrays by name."""
+
+    @operation.baseline("Triton", requires=("torch", "triton"), prepares=True, refuses=refuses)
+    def triton(problem: Any, **arrays: Any) -> Callable[[], object]:
+        made: Callable[[], object] = import_module("._triton", package).work(problem, **arrays)
+        return made
 
 
 def multiprocessors() -> int:

@@ -209,20 +209,10 @@ def _session(
         raise DeviceUnavailable(NO_TIMES)
     session = Session(opened, examples, request.chosen(seed), timed, problems, keep=True, whole_suite=suite)
     for stage in stages:
-        session.stage(stage, _Silent())
+        session.stage(stage, request.Silent())
     session.finish()
     return Outcome(session.run, session.trouble, {name: o.metric for name, o in known.items()})
 
 
 def _parsed(kind: type[Problem], problem: str | Problem) -> Problem:
     return kind.parse(problem) if isinstance(problem, str) else problem
-
-
-class _Silent:
-    """Is told how far a stage has come, and says nothing."""
-
-    def verified(self, problems: int) -> None:
-        pass
-
-    def timing(self, label: str) -> None:
-        pass

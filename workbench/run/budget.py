@@ -18,7 +18,7 @@ from ..model.problem import Problem
 from ..model.results import StageResult, Verdict
 from ..model.stage import Stage
 from ..workers.cluster import Processes
-from .request import ALL, Listener
+from .request import ALL, Listener, Silent
 from .rounds import Rounds, Step, headline
 from .verifier import Session
 
@@ -178,7 +178,7 @@ def _there(
     stage: Stage[Any], device: str, isolate: bool, examples: int, seed: int, keep: bool, resources: bool
 ) -> StageResult:
     """The same in a process of a pool."""
-    return _verified(stage, _opened(device, isolate), examples, seed, keep, resources, _Nobody())
+    return _verified(stage, _opened(device, isolate), examples, seed, keep, resources, Silent())
 
 
 @cache
@@ -186,9 +186,3 @@ def _opened(device: str, isolate: bool) -> Device:
     """The device of a process of a pool, which has one core."""
     threadpoolctl.threadpool_limits(1, "blas")
     return open_device(device, isolate=isolate)
-
-
-class _Nobody:
-    def verified(self, problems: int) -> None: ...
-
-    def timing(self, label: str) -> None: ...

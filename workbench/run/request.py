@@ -59,6 +59,13 @@ class Listener(Protocol):
         """The problem with this label is being timed."""
 
 
+class Silent(Listener):
+    """Is told, and says nothing."""
+
+    def verified(self, problems: int) -> None: ...
+    def timing(self, label: str) -> None: ...
+
+
 def by_work(operation: Operation[Any]) -> list[Problem]:
     """The suite of an operation, the problem with the most work first: bytes or operations, whichever is its metric."""
 

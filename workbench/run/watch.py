@@ -47,6 +47,7 @@ from ..toolchain.compiler import (
 )
 from ..workers.cluster import held_back
 from . import verifier
+from .request import Silent
 from .verifier import Session
 
 FIRST, FIRST_DRAWN, FIRST_VARIANTS = 10, 14, 2
@@ -208,14 +209,11 @@ def _is_of(path: Path, root: Path) -> bool:
     return path.is_relative_to(root) and not {"site-packages", "dist-packages"} & set(path.parts)
 
 
-class _Listener:
+class _Listener(Silent):
     """Tells that all problems are done when the first of them is about to be timed."""
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told: Callable[[], None] | None = told
-
-    def verified(self, problems: int) -> None:
-        pass
 
     def timing(self, label: str) -> None:
         if self._told:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from ...model.launch import ceil_div
 from ...model.machine import machine
 from ...model.operation import Operation
 from ...model.problem import Size
-from ..shared import REMEDY, common_dtype, head_strides
+from ..shared import REMEDY, beside_triton, common_dtype, cudnn_version, head_strides
 from .problem import SUITE, AttentionProblem, Kind, Layout, problems, tensor_maps
 
 TILE = 16
@@ -203,14 +202,7 @@ def _torch_refuses(p: AttentionProblem) -> str | None:
     return tensor_maps(p)
 
 
-def _cudnn_version() -> str | None:
-    import torch
-
-    number = torch.backends.cudnn.version()
-    return None if number is None else str(number)
-
-
-@ATTENTION.baseline("cuDNN", requires="torch", vendor=True, version=_cudnn_version, refuses=_torch_refuses)
+@ATTENTION.baseline("cuDNN", requires="torch", vendor=True, version=cudnn_version, refuses=_torch_refuses)
 def cudnn(p: AttentionProblem, q: Any, k: Any, v: Any) -> Any:
     """What scaled_dot_product_attention calls where it is told to use cuDNN, with lse."""
     import torch
@@ -246,11 +238,7 @@ def flash_3(p: AttentionProblem, q: Any, k: Any, v: Any) -> Any:
     return o.transpose(1, 2), lse
 
 
-@ATTENTION.baseline("Triton", requires=("torch", "triton"), prepares=True)
-def triton(p: AttentionProblem, q: Any, k: Any, v: Any, o: Any, lse: Any) -> Callable[[], object]:
-    from ._triton import work
-
-    return work(p, q, k, v, o, lse)
+beside_triton(ATTENTION, __package__)
 
 
 @ATTENTION.baseline("NumPy", requires="numpy")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +12,9 @@ from ...model.dtypes import dtype_of
 from ...model.launch import ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
-from ..attention.operation import _cudnn_version, _torch_refuses, problem_of
+from ..attention.operation import _torch_refuses, problem_of
 from ..attention.problem import AttentionProblem, Kind, Layout
-from ..shared import REMEDY, check_arrays
+from ..shared import REMEDY, beside_triton, check_arrays, cudnn_version
 from .problem import EQUAL_SCALE, SUITE, AttentionBackwardProblem, problems
 
 MOST_TILES = {32: 8, 64: 2}
@@ -135,7 +134,7 @@ def _no_dropout(like: Any) -> tuple[Any, Any]:
     return seed, offset
 
 
-@ATTENTION_BACKWARD.baseline("cuDNN", requires="torch", vendor=True, version=_cudnn_version, refuses=_refuses)
+@ATTENTION_BACKWARD.baseline("cuDNN", requires="torch", vendor=True, version=cudnn_version, refuses=_refuses)
 def cudnn(p: AttentionBackwardProblem, q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any) -> Any:
     """What autograd calls for scaled_dot_product_attention by cuDNN."""
     import torch
@@ -157,13 +156,7 @@ def flash(p: AttentionBackwardProblem, q: Any, k: Any, v: Any, o: Any, lse: Any,
     return tuple(call(do, q, k, v, o, lse, *sizes, *_no_dropout(q), scale=p.factor))
 
 
-@ATTENTION_BACKWARD.baseline("Triton", requires=("torch", "triton"), prepares=True)
-def triton(
-    p: AttentionBackwardProblem, q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, dq: Any, dk: Any, dv: Any
-) -> Callable[[], object]:
-    from ._triton import work
-
-    return work(p, q, k, v, o, lse, do, dq, dk, dv)
+beside_triton(ATTENTION_BACKWARD, __package__)
 
 
 @ATTENTION_BACKWARD.baseline("NumPy", requires="numpy")

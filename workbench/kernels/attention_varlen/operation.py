@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from ...model.operation import Operation
 from ...model.problem import Size
 from ..attention.operation import AttentionOutputs
 from ..attention.problem import Kind
-from ..shared import REMEDY, check_arrays, common_dtype, contiguous
+from ..shared import REMEDY, beside_triton, check_arrays, common_dtype, contiguous
 from .problem import SUITE, AttentionVarlenProblem, Lengths, problems, tensor_maps
 
 SHORT, FEW = 256, 2**28
@@ -197,13 +196,7 @@ def flash_3(p: AttentionVarlenProblem, q: Any, k: Any, v: Any, offsets_q: Any, o
     return o, lse
 
 
-@ATTENTION_VARLEN.baseline("Triton", requires=("torch", "triton"), prepares=True)
-def triton(
-    p: AttentionVarlenProblem, q: Any, k: Any, v: Any, offsets_q: Any, offsets_k: Any, o: Any, lse: Any
-) -> Callable[[], object]:
-    from ._triton import work
-
-    return work(p, q, k, v, offsets_q, offsets_k, o, lse)
+beside_triton(ATTENTION_VARLEN, __package__)
 
 
 @ATTENTION_VARLEN.baseline("NumPy", requires="numpy")

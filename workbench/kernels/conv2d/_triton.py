@@ -71,7 +71,7 @@ def conv2d(
     tl.store(stored, sums.to(y.dtype.element_ty), mask=there[:, None] & own[None, :])
 
 
-def work(p: Conv2dProblem, x: Any, f: Any, bias: Any, y: Any) -> Callable[[], object]:
+def work(p: Conv2dProblem, x: Any, f: Any, y: Any, bias: Any = None) -> Callable[[], object]:
     """A function that launches the kernel on PyTorch's current stream."""
     half = p.dtype != "fp32"
     block_m, block_n = (128 if half else 64), (128 if half and p.filters > 64 else 64)

@@ -13,7 +13,7 @@ from ...model.launch import ceil_div
 from ...model.machine import machine
 from ...model.operation import Operation
 from ...model.problem import ProblemError, Size
-from ..shared import REMEDY, common_dtype
+from ..shared import REMEDY, beside_triton, common_dtype, cudnn_version
 from .estimate import (
     BLOCK_K,
     copied_cycles,
@@ -289,13 +289,6 @@ def _problem(
 # --------------------------------------------------------------------------------- what the stages are measured against
 
 
-def _cudnn_version() -> str | None:
-    import torch
-
-    number = torch.backends.cudnn.version()
-    return None if number is None else str(number)
-
-
 def _named(array: Any) -> Any:
     """In the order of names that PyTorch has, images or filters, channels, rows, columns: no element moves."""
     return array.permute(0, 3, 1, 2)
@@ -331,7 +324,7 @@ def _cudnn_refuses(p: Conv2dProblem) -> str | None:
     return None if p.bias and p.activation is Activation.RELU else _rounds_between(p)
 
 
-@CONV2D.baseline("cuDNN", requires="torch", vendor=True, version=_cudnn_version, refuses=_cudnn_refuses)
+@CONV2D.baseline("cuDNN", requires="torch", vendor=True, version=cudnn_version, refuses=_cudnn_refuses)
 def cudnn(p: Conv2dProblem, x: Any, f: Any, y: Any, **more: Any) -> None:
     """cuDNN's convolution, of its algorithms the one that is fastest when all are tried. Bias and ReLU are in it where
     there are both, else they follow."""
@@ -366,11 +359,7 @@ CONV2D.baseline("PyTorch", requires="torch", refuses=_rounds_between)(_convolved
 CONV2D.baseline("torch.compile", requires="torch", compiled=True, refuses=_rounds_between)(_convolved)
 
 
-@CONV2D.baseline("Triton", requires=("torch", "triton"), prepares=True)
-def triton(p: Conv2dProblem, x: Any, f: Any, y: Any, **more: Any) -> Callable[[], object]:
-    from ._triton import work
-
-    return work(p, x, f, more.get("bias"), y)
+beside_triton(CONV2D, __package__)
 
 
 @CONV2D.baseline("NumPy", requires="numpy")

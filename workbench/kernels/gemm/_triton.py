@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from ...model.launch import ceil_div
+from ..shared import multiprocessors
 from .problem import GemmProblem
 
 
@@ -59,16 +60,16 @@ TILE_FP32 = (64, 64, 4, 3)
 GROUP_M = 8
 
 
-def tile(m: int, n: int, multiprocessors: int) -> tuple[int, int, int, int]:
+def tile(m: int, n: int) -> tuple[int, int, int, int]:
     """The largest of `TILES` of which there are enough for all multiprocessors, else the smallest."""
-    enough = (t for t in TILES if ceil_div(m, t[0]) * ceil_div(n, t[1]) >= multiprocessors)
+    enough = (t for t in TILES if ceil_div(m, t[0]) * ceil_div(n, t[1]) >= multiprocessors())
     return next(enough, TILES[-1])
 
 
-def work(p: GemmProblem, A: Any, B: Any, C: Any, multiprocessors: int) -> Callable[[], object]:
+def work(p: GemmProblem, A: Any, B: Any, C: Any) -> Callable[[], object]:
     """A function that launches the kernel on PyTorch's current stream."""
     half = p.dtype != "fp32"
-    block_m, block_n, warps, slices = tile(p.m, p.n, multiprocessors) if half else TILE_FP32
+    block_m, block_n, warps, slices = tile(p.m, p.n) if half else TILE_FP32
     grid = (ceil_div(p.m, block_m) * ceil_div(p.n, block_n),)
     strides = (p.ldb, 1) if p.layout == "nn" else (1, p.ldb)
     arguments = (A, B, C, p.m, p.n, p.k, p.lda, *strides, p.ldc)

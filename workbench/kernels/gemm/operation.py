@@ -16,9 +16,10 @@ from ...model.operation import Operation
 from ...model.problem import ProblemError, Size
 from ..shared import (
     REMEDY,
+    beside_triton,
     check_arrays,
     common_dtype,
-    multiprocessors,
+    cudnn_version,
     one_type,
     output_dtype,
     preferred_blas,
@@ -311,14 +312,7 @@ def _no_convolution(p: GemmProblem) -> str | None:
     return one_type(p)
 
 
-def _cudnn_version() -> str | None:
-    import torch
-
-    number = torch.backends.cudnn.version()
-    return None if number is None else str(number)
-
-
-@GEMM.baseline("cuDNN", requires="torch", refuses=_no_convolution, version=_cudnn_version)
+@GEMM.baseline("cuDNN", requires="torch", refuses=_no_convolution, version=cudnn_version)
 def cudnn(p: GemmProblem, A: Any, B: Any, C: Any) -> None:
     """A product A B^T as a convolution with a window of one element: rows of A are pixels, k its channels, which come
     last in memory, and B the weights of n output channels. Padded rows would be copied first, within what is timed."""
@@ -349,11 +343,7 @@ def compiled(p: GemmProblem, A: Any, B: Any, added: Any = None) -> Any:
     return sums if name == "none" else getattr(torch.nn.functional, name)(sums)
 
 
-@GEMM.baseline("Triton", requires=("torch", "triton"), prepares=True, refuses=plain)
-def triton(p: GemmProblem, A: Any, B: Any, C: Any) -> Callable[[], object]:
-    from ._triton import work
-
-    return work(p, A, B, C, multiprocessors())
+beside_triton(GEMM, __package__, refuses=plain)
 
 
 @GEMM.baseline("NumPy", requires="numpy", refuses=alone)

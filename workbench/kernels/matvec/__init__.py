@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,10 +21,10 @@ from ...model.problem import Cost, Problem, Size, extents
 from ...model.strategies import drawn, st
 from ..rows import groups
 from ..shared import (
+    beside_triton,
     common_dtype,
     contiguous,
     drawn_pad,
-    multiprocessors,
     one_type,
     output_dtype,
     preferred_blas,
@@ -429,11 +429,7 @@ def compiled(p: MatvecProblem, a: Any, B: Any) -> Any:
     return torch.mv(B, a)
 
 
-@MATVEC.baseline("Triton", requires=("torch", "triton"), prepares=True)
-def triton(p: MatvecProblem, a: Any, B: Any, c: Any) -> Callable[[], object]:
-    from ._triton import work
-
-    return work(p, a, B, c, multiprocessors())
+beside_triton(MATVEC, __package__)
 
 
 @MATVEC.baseline("NumPy", requires="numpy")

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from ...model.launch import ceil_div
+from ..shared import multiprocessors
 
 
 @triton.jit
@@ -36,8 +37,8 @@ def matvec(
     tl.store(c + row, tl.sum(sums, 1).to(c.dtype.element_ty), mask=row < n)
 
 
-def work(p: Any, a: Any, B: Any, c: Any, multiprocessors: int) -> Callable[[], object]:
+def work(p: Any, a: Any, B: Any, c: Any) -> Callable[[], object]:
     """A function that launches the kernel on PyTorch's current stream."""
-    rows = 4 if p.n >= 32 * multiprocessors else 1  # a row a program where rows are few
+    rows = 4 if p.n >= 32 * multiprocessors() else 1  # a row a program where rows are few
     grid = (ceil_div(p.n, rows),)
     return lambda: matvec[grid](a, B, c, p.n, p.k, p.ldb, ROWS=rows, STEP=1024)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from ...model.launch import ceil_div
 from ...model.machine import scaled
 from ...model.operation import Operation
 from ...model.problem import Size
-from ..shared import REMEDY, check_arrays, head_strides
+from ..shared import REMEDY, beside_triton, check_arrays, head_strides
 from .problem import SUITE, Decays, SsdProblem, problems
 
 ENOUGH = 200
@@ -189,11 +188,7 @@ SSD.baseline("PyTorch", requires="torch")(_torch)
 SSD.baseline("torch.compile", requires="torch", compiled=True)(_torch)
 
 
-@SSD.baseline("Triton", requires=("torch", "triton"), prepares=True)
-def triton(p: SsdProblem, x: Any, log_a: Any, b: Any, c: Any, h0: Any, y: Any, h: Any) -> Callable[[], object]:
-    from ._triton import work
-
-    return work(p, x, log_a, b, c, h0, y, h)
+beside_triton(SSD, __package__)
 
 
 @SSD.baseline("NumPy", requires="numpy")

@@ -17,7 +17,7 @@ from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
 from ...model.strategies import st
-from ..shared import common_dtype, contiguous, copy_as_long
+from ..shared import beside_triton, common_dtype, contiguous, copy_as_long
 
 
 @dataclass(frozen=True)
@@ -169,11 +169,7 @@ def compiled(p: VectorAddProblem, a: Any, b: Any) -> Any:
     return a + b
 
 
-@VECTOR_ADD.baseline("Triton", requires=("torch", "triton"), prepares=True)
-def triton(p: VectorAddProblem, a: Any, b: Any, c: Any) -> Callable[[], object]:
-    from ._triton import work
-
-    return work(a, b, c)
+beside_triton(VECTOR_ADD, __package__)
 
 
 @VECTOR_ADD.baseline("NumPy", requires="numpy")

@@ -20,7 +20,7 @@ def vector_add(a, b, c, n, BLOCK: tl.constexpr):  # all (n,)
     tl.store(c + at, total.to(c.dtype.element_ty), mask=at < n)
 
 
-def work(a: Any, b: Any, c: Any) -> Callable[[], object]:
+def work(p: Any, a: Any, b: Any, c: Any) -> Callable[[], object]:
     """A function that launches the kernel on PyTorch's current stream."""
     n = c.numel()
     return lambda: vector_add[(ceil_div(n, 1024),)](a, b, c, n, BLOCK=1024)
