@@ -285,7 +285,7 @@ class Table:
     row_of: list[int] = field(default_factory=list)
 
     def assemble(self) -> DecodedEntry:
-        sizes = self.cell_sizes()
+        sizes = [cell_size(register) for register in self.registers]
         cells, top, unset = assign_cells([self.step(index) for index in range(len(self.rows))], sizes)
         special_offset = top
         constants: dict[Constant, int] = {}
@@ -327,9 +327,6 @@ class Table:
             names,
             [(cells[register], sizes[register]) for register in unset],
         )
-
-    def cell_sizes(self) -> list[int]:
-        return [cell_size(register) for register in self.registers]
 
     def target(self, row: Row) -> int | None:
         return self.row_of[row.target.target] if isinstance(row.target, ptx.Label) else row.target

@@ -189,10 +189,6 @@ def _single(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[GemmProblem
     )
 
 
-def _only_single_nt(p: GemmProblem) -> str | None:
-    return None if (p.dtype, p.layout) == (FP32.name, "nt") else "only fp32, layout nt"
-
-
 RASTER = Operation(
     name="raster_order",
     summary="raster order: what a wave of blocks has in common",
@@ -210,7 +206,7 @@ RASTER = Operation(
     source="experiments/raster.cu",
     idea="GROUP rows of C are walked together",
     parameters={"GROUP": 16},
-    supports=_only_single_nt,
+    supports=lambda p: None if (p.dtype, p.layout) == (FP32.name, "nt") else "only fp32, layout nt",
 )
 def grouped(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     scalars = tuple(np.int32(x) for x in (p.m, p.n, p.k, p.lda, p.ldb, p.ldc))

@@ -187,7 +187,7 @@ class TorchTask:
             )  # a copy: the task may write to it
             for name, x in inputs.items()
         }
-        floating = pytorch.float64 if _are_wide(wide, pytorch) else pytorch.float32
+        floating = pytorch.float32 if any(x.dtype == pytorch.float32 for x in wide.values()) else pytorch.float64
         with _elsewhere("cpu"), pytorch.no_grad():
             made, seen = self._bind(self.at(problem), problem.seed, floating), self.seen(self.at(problem))
             for name, value in made.arguments.items():  # buffers that the task makes for its outputs
@@ -314,10 +314,6 @@ def _array(tensor: Any) -> np.ndarray[Any, Any]:
     values = tensor.detach().contiguous()
     made = values.numpy() if kind.isbuiltin else values.float().numpy().astype(kind)
     return np.array(made).reshape(tuple(tensor.shape) or (1,))
-
-
-def _are_wide(tensors: Mapping[str, Any], pytorch: Any) -> bool:
-    return not any(tensor.dtype == pytorch.float32 for tensor in tensors.values())
 
 
 # ------------------------------------------------------------------------------------------- what an operation needs

@@ -415,7 +415,7 @@ def _roofs(
     for name, peak in peaks.items():
         groups.setdefault(peak, []).append(name)
     for peak, names in groups.items():
-        _roof(axes, f"{' and '.join(names)} {_flops(peak)}", peak, bandwidth, span)
+        _roof(axes, f"{' and '.join(names)} {derived.three_digits(peak / 1e12)} TFLOP/s", peak, bandwidth, span)
     _slope(axes, min(max(groups), span[1] * bandwidth), bandwidth, span[0])
     return groups
 
@@ -513,10 +513,6 @@ def _count_elements(axis: Axis, extent: int) -> None:
     axis.set_minor_locator(FixedLocator(range(0, extent, step)))
     axis.grid(True, which="minor", color=GREY, linewidth=0.5)
     axis.set_tick_params(which="minor", length=0)
-
-
-def _flops(value: float) -> str:
-    return f"{derived.three_digits(value / 1e12)} TFLOP/s"
 
 
 def _roof(axes: Axes, text: str, peak: float, bandwidth: float, span: tuple[float, float]) -> None:

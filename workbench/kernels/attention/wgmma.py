@@ -215,14 +215,6 @@ def _stored_sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, int
     return found | {"WARPGROUPS": 2 if low <= TALL_TIME * tall else 3}
 
 
-def _stored_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
-    return _too_large({**size, **_stored_sizes(p, size)})
-
-
-def _dynamic_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
-    return _too_large({**size, **_dynamic_sizes(p, size)})
-
-
 _DRAWN_SPACE = {"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 96, 128, 160, 176), "QUERY_BUFFERS": (0, 1, 2)}
 
 
@@ -232,7 +224,7 @@ _DRAWN_SPACE = {"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 96, 128, 160, 176)
     idea="a dynamic tile scheduler: producers draw tiles from a counter, so no block gets too many long ones",
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
     space=_DRAWN_SPACE,
-    constraint=_dynamic_fits,
+    constraint=lambda p, size: _too_large({**size, **_dynamic_sizes(p, size)}),
     sizes=_dynamic_sizes,
     edge_cases=(*TILED, *_MANY_TILES),
 )
@@ -261,7 +253,7 @@ _STORED_CASES = (
     after=dynamic,
     idea="averages go through shared memory, where the queries were, and TMA stores them",
     supports=whole_chunks,
-    constraint=_stored_fits,
+    constraint=lambda p, size: _too_large({**size, **_stored_sizes(p, size)}),
     sizes=_stored_sizes,
     edge_cases=_STORED_CASES,
 )

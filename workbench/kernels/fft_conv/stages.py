@@ -41,16 +41,12 @@ def _fits(p: FftConvProblem) -> str | None:
     return f"a transform over {p.period:,} places does not fit into shared memory, {MOST_PERIOD:,} do"
 
 
-def _period(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
-    return {"PERIOD": p.period}
-
-
 @FFT_CONV.stage(
     "shared",
     after=naive,
     idea="transform, product and inverse in one kernel: radix-2 butterflies, in place in shared memory",
     parameters={"THREADS": 256},
-    sizes=_period,
+    sizes=lambda p, size: {"PERIOD": p.period},
     supports=_fits,
     space={"THREADS": (128, 256, 512, 1024)},
     edge_cases=(*EDGE_CASES, LONGEST),

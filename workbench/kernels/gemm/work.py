@@ -187,10 +187,6 @@ def _odd_rows(p: GemmProblem) -> str:
     return "elements of C" if p.ldc % 2 else ""
 
 
-def _short_k(p: GemmProblem, size: Sizes) -> Work:
-    return _tiled(p, size["BLOCK_M"], 128, size["DEPTH"], resident=4, kind=_kind(p))
-
-
 def _shifted_pipeline(p: GemmProblem, size: Sizes) -> Work:
     m, n = size["BLOCK_M"], size["BLOCK_N"]
     kind = _shared_by(size) or _odd_rows(p)
@@ -210,10 +206,6 @@ def _on_cuda_cores(p: GemmProblem, size: Sizes) -> Work | None:
     stored = "clusters" if split > 1 else _odd_rows(p)
     kind = _kind(p, "any rows" if tensor_maps(p) else "", stored)
     return _tiled(p, m, n, 32, split, resident=max(1, 256 // threads), kind=kind)  # however deep a k-tile is
-
-
-def _fp32_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
-    return _realigned_tiles(p, 128, 256)
 
 
 def _realigned_tiles(
@@ -298,14 +290,14 @@ _BY_SIZE: tuple[tuple[str, Callable[[GemmProblem, Sizes], Work | None]], ...] = 
     ("IN_FLIGHT", _one_vector),
     ("PATCH_M", _warp_parallel),
     ("BLOCK_MN", _split_tiles),
-    ("DEPTH", _short_k),
+    ("DEPTH", lambda p, size: _tiled(p, size["BLOCK_M"], 128, size["DEPTH"], resident=4, kind=_kind(p))),
     ("PIECE_A", _small_tiles),
     ("ALIGNED_A", _shifted_tiles),
     ("PIECE_B", _on_cuda_cores),
     ("MOST_COMING", _shifted_pipeline),
     ("PIECE_C", _fitted_pipeline),
     ("THREAD_M", _on_cuda_cores),
-    ("UNROLL", _fp32_pipeline),
+    ("UNROLL", lambda p, size: _realigned_tiles(p, 128, 256)),
     ("BLOCK_K", _on_tensor_cores),
 )
 """A size that only such stages have, and what these do."""
