@@ -102,7 +102,7 @@ def error_codes() -> Iterator[tuple[str, int, str]]:
     for kind in [WorkbenchError, *_below(WorkbenchError)]:
         if kind not in (Fault, launches.NotExecuted) and kind.__module__.startswith("workbench."):
             found.setdefault(kind.code, (kind.exit_code, _first(kind)))
-    for emulated, code in launches.CODES.items():
+    for emulated, (code, _) in launches.NOT_EXECUTED.items():
         found.setdefault(code, (1, _first(emulated)))
     found.update({code: (2, means) for code, means in USAGE.items()})
     found["os_error"] = (1, "A file cannot be read or written; the message names it.")

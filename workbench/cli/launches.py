@@ -20,8 +20,6 @@ from ..model.dtypes import BOOL, DTYPES, E8M0, SPELLINGS
 from ..model.errors import WorkbenchError, WrongUsage
 from .options import unwritable
 
-"""Types of an argument by those of C++."""
-
 FILLS = ("zeros", "ones", "random", "arange", "nan", "uninitialised")
 _ARGUMENT = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*(?P<type>\w+)\s*(?P<shape>\[[^\]]*\])?"
@@ -37,22 +35,14 @@ _OBJECT = re.compile(
 _ADDRESS_MODES = ("clamp", "border", "wrap", "mirror")
 _OBJECT_WORDS = ("linear", *_ADDRESS_MODES, "normalized", "fraction", "layered")
 _MAP_EXAMPLE = "A:bf16[256,64]=random as map[64,64] swizzle=128"
-NOT_EXECUTED: dict[type[Exception], str] = {
-    emulator.CompileError: "compile_error",
-    emulator.CompilerUnavailable: "",
-    emulator.PtxSyntaxError: "compile_error",
-    emulator.UnsupportedInstruction: "unsupported",
+NOT_EXECUTED: dict[type[Exception], tuple[str, str]] = {
+    emulator.CompileError: ("compile_error", "compile_error"),
+    emulator.CompilerUnavailable: ("compiler_unavailable", ""),
+    emulator.PtxSyntaxError: ("ptx_syntax_error", "compile_error"),
+    emulator.UnsupportedInstruction: ("unsupported_instruction", "unsupported"),
 }
-"""What `emulator.launch` raises where there is nothing to execute, and the verdict of the source: none where it is not
-to blame."""
-
-CODES = {
-    emulator.CompileError: "compile_error",
-    emulator.CompilerUnavailable: "compiler_unavailable",
-    emulator.PtxSyntaxError: "ptx_syntax_error",
-    emulator.UnsupportedInstruction: "unsupported_instruction",
-}
-"""What programs know these errors by."""
+"""What `emulator.launch` raises where there is nothing to execute, what programs know it by, and the verdict of the
+source: none where it is not to blame."""
 
 _STEP_EXAMPLE = "reduce --grid 1 --block 256 --arg y --arg z:f32[1] --arg i32=4"
 _EXAMPLE = "write for example f32[1024]=random, f32[64,32] => out.npy or i32=1024"
@@ -82,8 +72,8 @@ def not_executed() -> Iterator[None]:
     except (emulator.ArchitectureError, emulator.ArgumentError, emulator.LaunchError) as error:
         raise UsageError(str(error)) from None
     except tuple(NOT_EXECUTED) as error:
-        kind = next(kind for kind in NOT_EXECUTED if isinstance(error, kind))
-        raise NotExecuted(str(error), CODES[kind], NOT_EXECUTED[kind]) from None
+        known = next(names for kind, names in NOT_EXECUTED.items() if isinstance(error, kind))
+        raise NotExecuted(str(error), *known) from None
 
 
 @dataclass
