@@ -36,15 +36,7 @@ from ..model.stage import Stage
 from ..records import versions
 from ..records.versions import Version
 from ..report import derived
-from ..toolchain import compiling
-from ..toolchain.compiler import (
-    CompileError,
-    CompilerUnavailable,
-    compile_source,
-    header_folders,
-    source_of,
-    with_headers,
-)
+from ..toolchain import compiler, compiling
 from ..workers.cluster import held_back
 from . import verifier
 from .request import Silent
@@ -180,8 +172,8 @@ def _compile_ahead(stage: Stage[Any], problems: Iterable[Problem]) -> None:
     variants = {_variant(stage, p) for p in problems}
 
     def compile_one(variant: tuple[tuple[str, str | int], ...]) -> None:
-        with suppress(CompileError, CompilerUnavailable, OSError):
-            compile_source(source_of(stage), dict(variant))
+        with suppress(compiler.CompileError, compiler.CompilerUnavailable, OSError):
+            compiler.compile_source(compiler.source_of(stage), dict(variant))
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(compile_one, variants))
@@ -189,9 +181,9 @@ def _compile_ahead(stage: Stage[Any], problems: Iterable[Problem]) -> None:
 
 def files_of(stage: Stage[Any]) -> _Files:
     """The source, its headers and the modules of the declaration; and where headers are looked for."""
-    sources = {source_of(stage)}
+    sources = {compiler.source_of(stage)}
     with suppress(OSError):
-        sources |= set(with_headers(source_of(stage)))
+        sources |= set(compiler.with_headers(compiler.source_of(stage)))
     loaded = registry.loaded()
     module = loaded.modules.get(stage.operation)
     modules = {module.__file__} if module else set()
@@ -201,7 +193,7 @@ def files_of(stage: Stage[Any]) -> _Files:
         modules |= {n for n in names if n and _is_of(Path(n).resolve(), root)}
         sources.add(root / "pyproject.toml")
     files = frozenset(p.resolve() for p in (*sources, *(Path(m) for m in modules if m)))
-    folders = {p.parent for p in files} | {f.resolve() for f in header_folders(source_of(stage))}
+    folders = {p.parent for p in files} | {f.resolve() for f in compiler.header_folders(compiler.source_of(stage))}
     return _Files(files, frozenset(folders))
 
 
@@ -236,7 +228,7 @@ def run(job: Job, device: Device, send: Callable[[Event | _Files], None]) -> Non
             _compile_ahead(stage, problems)
         before = versions.Snapshot.of(stage)
     except OSError as error:
-        send(Trouble(f"cannot read the source {source_of(stage)}: {error.strerror or error}"))
+        send(Trouble(f"cannot read the source {compiler.source_of(stage)}: {error.strerror or error}"))
         return
     outcome = verifier.verify(stage, device, problems=problems, seed=job.seed)
     send(First(stage.spec, outcome, time.monotonic() - started))

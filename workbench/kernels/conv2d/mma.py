@@ -11,17 +11,8 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.machine import machine
-from .estimate import (
-    BLOCK_K,
-    TILES_OF_COPIES,
-    copied_elements,
-    fitted_to_copies,
-    k_tiles_of_copies,
-    no_eights,
-    pad_channels,
-    padded,
-    padding_sizes,
-)
+from . import estimate
+from .estimate import BLOCK_K
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
 from .problem import Activation, Conv2dProblem, timed
 
@@ -105,16 +96,16 @@ def few_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 def _copied_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     """Of a tile, those that are given, or, where they are 0, those that fit the problem. A warp has up to 32 x 64
     outputs; where a k-tile comes through registers there are more warps, which have enough of them."""
-    m, n, _ = fitted_to_copies(p)
+    m, n, _ = estimate.fitted_to_copies(p)
     m, n = size["TILE_M"] or m, size["TILE_N"] or n
-    vector = copied_elements(p)
+    vector = estimate.copied_elements(p)
     down, across = (4, 4 if (m, n) == (128, 64) else 2) if vector == 1 else (m // 32, min(2, n // 32))
     return {"BLOCK_M": m, "BLOCK_N": n, "WARPS_M": down, "WARPS_N": across, "VECTOR": vector}
 
 
 def _copied_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
     given = size["TILE_M"], size["TILE_N"]
-    return None if given in ((0, 0), *TILES_OF_COPIES) else "a tile has sizes for which its warps are known"
+    return None if given in ((0, 0), *estimate.TILES_OF_COPIES) else "a tile has sizes for which its warps are known"
 
 
 _SHARED_K = Conv2dProblem(height=6, width=6, channels=136, filters=8, groups=3, taps_x=2, activation=Activation.RELU)
@@ -142,8 +133,8 @@ def narrow_copies(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
 def _copied(p: Conv2dProblem, size: Mapping[str, int], prefix: str = "") -> Plan:
     """Of x and f, or of arrays of these names behind a prefix."""
     m, n = size["BLOCK_M"], size["BLOCK_N"]
-    tiles, k_tiles = p.tiles(m, n), k_tiles_of_copies(p)
-    part = ceil_div(k_tiles, size["SPLITS"] or fitted_to_copies(p)[2])
+    tiles, k_tiles = p.tiles(m, n), estimate.k_tiles_of_copies(p)
+    part = ceil_div(k_tiles, size["SPLITS"] or estimate.fitted_to_copies(p)[2])
     splits = ceil_div(k_tiles, part)
     scratch = {
         "partial": Array((tiles * splits, m * n) if splits > 1 else (1, 1), FP32, output=True),
@@ -163,13 +154,13 @@ def _copied(p: Conv2dProblem, size: Mapping[str, int], prefix: str = "") -> Plan
     "padded_channels",
     after=narrow_copies,
     idea="a first kernel pads channels to a multiple of 8 with zeros, so that copies of 16 bytes are possible",
-    supports=first_refusal(channels_last, half_only, no_eights),
-    sizes=lambda p, size: _copied_sizes(padded(p), size) | padding_sizes(p),
+    supports=first_refusal(channels_last, half_only, estimate.no_eights),
+    sizes=lambda p, size: _copied_sizes(estimate.padded(p), size) | estimate.padding_sizes(p),
     edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
 )
 def padded_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
-    first, arrays = pad_channels(p)
-    then = _copied(padded(p), size, "padded_")
+    first, arrays = estimate.pad_channels(p)
+    then = _copied(estimate.padded(p), size, "padded_")
     return Plan((first, *then.launches), {**arrays, **then.scratch})
 
 

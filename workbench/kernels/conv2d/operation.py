@@ -14,24 +14,8 @@ from ...model.machine import machine
 from ...model.operation import Operation
 from ...model.problem import ProblemError, Size
 from ..shared import REMEDY, beside_triton, common_dtype, cudnn_version
-from .estimate import (
-    BLOCK_K,
-    copied_cycles,
-    cycles,
-    fitted,
-    fitted_flexibly,
-    fitted_to_copies,
-    fitted_to_one,
-    fitted_to_shares,
-    flexible_cycles,
-    im2col_cycles,
-    k_tiles_of_taps,
-    no_eights,
-    padded,
-    padding_cycles,
-    shared_cycles,
-    tile_cycles,
-)
+from . import estimate
+from .estimate import BLOCK_K
 from .problem import SUITE, Activation, Conv2dProblem, Layout, problems
 
 FEW = 4
@@ -58,24 +42,24 @@ MARGIN = 1.7
 
 def fastest(p: Conv2dProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
-    single = cycles(p, *fitted_to_one(p), overlapped=True)
+    single = estimate.cycles(p, *estimate.fitted_to_one(p), overlapped=True)
     # of one tap memory decides, not products: larger tiles read less (0.98 to 1.05 of ping_pong over ten such layers)
-    several = p.taps_y * p.taps_x > 1 and single < cycles(p, *fitted(p))
+    several = p.taps_y * p.taps_x > 1 and single < estimate.cycles(p, *estimate.fitted(p))
     wgmma = ("ping_pong", "im2col_tma") if several else ("im2col_tma", "ping_pong")
-    copied = copied_cycles(p, *fitted_to_copies(p))
+    copied = estimate.copied_cycles(p, *estimate.fitted_to_copies(p))
     ranked: dict[tuple[str, ...], float] = {("narrow_copies",): MARGIN * copied}
-    if no_eights(p):  # channels that are copied to whole k-tiles took longer: 0.76 of cuDNN over twelve layers
-        ranked[wgmma] = im2col_cycles(p)
-        height, width, shares = fitted_to_shares(p)
+    if estimate.no_eights(p):  # channels that are copied to whole k-tiles took longer: 0.76 of cuDNN over twelve layers
+        ranked[wgmma] = estimate.im2col_cycles(p)
+        height, width, shares = estimate.fitted_to_shares(p)
         if shares > 1:
-            ranked["split_k",] = shared_cycles(p, height, width, shares)
-        ranked["flexible_tiles",] = FLEXIBLE_MARGIN * flexible_cycles(p, *fitted_flexibly(p))
+            ranked["split_k",] = estimate.shared_cycles(p, height, width, shares)
+        ranked["flexible_tiles",] = FLEXIBLE_MARGIN * estimate.flexible_cycles(p, *estimate.fitted_flexibly(p))
     else:
-        wide, whole = padded(p), padded(p, BLOCK_K)
-        by_copies = MARGIN * copied_cycles(wide, *fitted_to_copies(wide))
-        by_tma = tile_cycles(whole, *fitted_to_one(whole), overlapped=True)
-        ranked["padded_channels",] = by_copies + padding_cycles(p, wide)
-        ranked["padded_im2col",] = by_tma + padding_cycles(p, whole)
+        wide, whole = estimate.padded(p), estimate.padded(p, BLOCK_K)
+        by_copies = MARGIN * estimate.copied_cycles(wide, *estimate.fitted_to_copies(wide))
+        by_tma = estimate.tile_cycles(whole, *estimate.fitted_to_one(whole), overlapped=True)
+        ranked["padded_channels",] = by_copies + estimate.padding_cycles(p, wide)
+        ranked["padded_im2col",] = by_tma + estimate.padding_cycles(p, whole)
     names = sorted(ranked, key=lambda names: ranked[names])
     ranking = (name for several in names for name in several)
     alone = ("depthwise_tma", "depthwise")
@@ -86,7 +70,7 @@ def _special(p: Conv2dProblem) -> tuple[str, ...]:
     """Stages that are preferred to those that an estimate ranks, where they take the problem."""
     if p.channels < FEW and p.tiles(128, 64) >= machine().multiprocessors:
         return ("few_channels",)
-    most = FEW_FILTERS if k_tiles_of_taps(p) >= LONG else FEWEST_FILTERS
+    most = FEW_FILTERS if estimate.k_tiles_of_taps(p) >= LONG else FEWEST_FILTERS
     if p.filters <= most and p.channels > FULL:
         return ("pointwise", "halo") if _filled(p) >= FILLED else ("pointwise",)
     # boxes of TMA would not be full: 1.05 to 4 times the speed of im2col_tma (H100)

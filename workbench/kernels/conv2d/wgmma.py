@@ -12,24 +12,8 @@ from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan
 from ...model.machine import machine
 from ...model.tensor_map import Im2col, TensorMap
-from .estimate import (
-    BLOCK_K,
-    FLEXIBLE,
-    HIGH,
-    SHARES,
-    TILES,
-    TILES_OF_ONE,
-    fitted,
-    fitted_flexibly,
-    fitted_to_one,
-    fitted_to_shares,
-    k_tiles_of_taps,
-    multiplied,
-    no_k_tiles,
-    pad_channels,
-    padded,
-    padding_sizes,
-)
+from . import estimate
+from .estimate import BLOCK_K
 from .mma import eights, half_only
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
 from .problem import Activation, Conv2dProblem
@@ -62,12 +46,12 @@ _supports = first_refusal(channels_last, half_only, eights, im2col, whole_groups
 
 
 def _sizes(
-    fitted: Callable[[Conv2dProblem], tuple[int, int]],
+    fit: Callable[[Conv2dProblem], tuple[int, int]],
 ) -> Callable[[Conv2dProblem, Mapping[str, int]], dict[str, int]]:
     """Of a tile: those that are given, or, where they are 0, those that fit the problem."""
 
     def sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
-        height, width = fitted(p)
+        height, width = fit(p)
         return {"BLOCK_M": size["TILE_M"] or height, "BLOCK_N": size["TILE_N"] or width}
 
     return sizes
@@ -105,8 +89,8 @@ _FILLED = Conv2dProblem(images=2, height=8, width=8, channels=72, filters=64)
     supports=_supports,
     parameters={"TILE_M": 0, "TILE_N": 0},
     space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
-    constraint=_one_of(TILES),
-    sizes=_sizes(fitted),
+    constraint=_one_of(estimate.TILES),
+    sizes=_sizes(estimate.fitted),
     edge_cases=(*EDGE_CASES, _MANY, _ROUNDS, _GROUPS),
     architecture=90,
     specific=True,
@@ -120,8 +104,8 @@ def im2col_tma(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     after=im2col_tma,
     idea="each consumer has tiles of its own: while one finishes and stores a tile, the other multiplies",
     space={"TILE_M": (0, 64, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
-    constraint=_one_of(TILES_OF_ONE),
-    sizes=_sizes(fitted_to_one),
+    constraint=_one_of(estimate.TILES_OF_ONE),
+    sizes=_sizes(estimate.fitted_to_one),
 )
 def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "conv2d_ping_pong")
@@ -131,14 +115,14 @@ def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     "padded_im2col",
     after=ping_pong,
     idea="a first kernel pads channels to whole k-tiles with zeros, so that im2col maps are possible",
-    supports=lambda p: no_k_tiles(p) or _supports(padded(p, BLOCK_K)),
-    constraint=_one_of(TILES_OF_ONE),
-    sizes=lambda p, size: _sizes(fitted_to_one)(padded(p, BLOCK_K), size) | padding_sizes(p),
+    supports=lambda p: estimate.no_k_tiles(p) or _supports(estimate.padded(p, BLOCK_K)),
+    constraint=_one_of(estimate.TILES_OF_ONE),
+    sizes=lambda p, size: _sizes(estimate.fitted_to_one)(estimate.padded(p, BLOCK_K), size) | estimate.padding_sizes(p),
     edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
 )
 def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
-    first, arrays = pad_channels(p, BLOCK_K)
-    return Plan((first, _launch(padded(p, BLOCK_K), size, "conv2d_ping_pong", "padded_")), arrays)
+    first, arrays = estimate.pad_channels(p, BLOCK_K)
+    return Plan((first, _launch(estimate.padded(p, BLOCK_K), size, "conv2d_ping_pong", "padded_")), arrays)
 
 
 @CONV2D.stage(
@@ -147,20 +131,20 @@ def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     idea="if tiles are few, several blocks share the k-tiles of a tile; the last of them adds up all sums",
     problem=Conv2dProblem(images=1, height=28, width=28, channels=512, filters=512),
     parameters={"TILE_M": 0, "TILE_N": 0, "SPLITS": 0},
-    space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256), "SPLITS": (0, *SHARES)},
-    constraint=_one_of(TILES),
-    sizes=lambda p, size: _sizes(lambda p: fitted_to_shares(p)[:2])(p, size),
+    space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256), "SPLITS": (0, *estimate.SHARES)},
+    constraint=_one_of(estimate.TILES),
+    sizes=lambda p, size: _sizes(lambda p: estimate.fitted_to_shares(p)[:2])(p, size),
     edge_cases=(*EDGE_CASES, _MANY, _GROUPS, _FILLED),
 )
 def split_k(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     launch = _launch(p, size, "conv2d_split_k")
-    return _shared(p, launch, size["SPLITS"] or fitted_to_shares(p)[2], size["BLOCK_M"] * size["BLOCK_N"])
+    return _shared(p, launch, size["SPLITS"] or estimate.fitted_to_shares(p)[2], size["BLOCK_M"] * size["BLOCK_N"])
 
 
 def _flexible_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
-    found = _sizes(lambda p: fitted_flexibly(p)[:2])(p, size)
+    found = _sizes(lambda p: estimate.fitted_flexibly(p)[:2])(p, size)
     empty = -p.channels % BLOCK_K if p.channels > BLOCK_K else 0  # of the last k-tile of a tap, if it has one before it
-    return found | {"SKIPPED": empty // FLEXIBLE}
+    return found | {"SKIPPED": empty // estimate.FLEXIBLE}
 
 
 def _flexible_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
@@ -169,11 +153,11 @@ def _flexible_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | Non
         return "a tile has both sizes, or those that fit the problem"
     if not m:
         return None
-    if m % FLEXIBLE or n % FLEXIBLE or m > max(HIGH):
-        return f"a tile has multiples of {FLEXIBLE} pixels, up to {max(HIGH)}, and filters"
-    if n > HIGH[multiplied(m)][1]:
+    if m % estimate.FLEXIBLE or n % estimate.FLEXIBLE or m > max(estimate.HIGH):
+        return f"a tile has multiples of {estimate.FLEXIBLE} pixels, up to {max(estimate.HIGH)}, and filters"
+    if n > estimate.HIGH[estimate.multiplied(m)][1]:
         return "a thread has no registers for so many sums"
-    if m + n < multiplied(m):
+    if m + n < estimate.multiplied(m):
         return "rows behind the last window would lie in another k-tile"
     return None
 
@@ -183,9 +167,9 @@ def _flexible_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | Non
     after=split_k,
     idea="all sides of a tile are multiples of 16: few pixels, filters and channels are loaded that there are not",
     space={
-        "TILE_M": (0, *range(64, max(HIGH) + 1, FLEXIBLE)),
-        "TILE_N": (0, *range(FLEXIBLE, 257, FLEXIBLE)),
-        "SPLITS": (0, *SHARES),
+        "TILE_M": (0, *range(64, max(estimate.HIGH) + 1, estimate.FLEXIBLE)),
+        "TILE_N": (0, *range(estimate.FLEXIBLE, 257, estimate.FLEXIBLE)),
+        "SPLITS": (0, *estimate.SHARES),
     },
     constraint=_flexible_constraint,
     sizes=_flexible_sizes,
@@ -205,15 +189,15 @@ def _flexible_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | Non
     ),
 )
 def flexible_tiles(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
-    rows = multiplied(size["BLOCK_M"])
+    rows = estimate.multiplied(size["BLOCK_M"])
     launch = _launch(p, size, "conv2d_flexible_tiles")
-    launch = dataclasses.replace(launch, block=(128 * (1 + HIGH[rows][0]), 1, 1))
-    return _shared(p, launch, size["SPLITS"] or fitted_flexibly(p)[2], rows * size["BLOCK_N"])
+    launch = dataclasses.replace(launch, block=(128 * (1 + estimate.HIGH[rows][0]), 1, 1))
+    return _shared(p, launch, size["SPLITS"] or estimate.fitted_flexibly(p)[2], rows * size["BLOCK_N"])
 
 
 def _shared(p: Conv2dProblem, launch: Launch, splits: int, sums: int) -> Plan:
     """The launch with so many blocks for a tile, but each with a k-tile, and what they leave of its sums."""
-    (tiles, *_), splits = launch.grid, min(splits, k_tiles_of_taps(p))
+    (tiles, *_), splits = launch.grid, min(splits, estimate.k_tiles_of_taps(p))
     scratch = {
         "partial": Array((tiles * splits, sums) if splits > 1 else (1, 1), FP32, output=True),
         "counters": Array((tiles,), FP32, output=True, zero=True),  # 4 bytes each

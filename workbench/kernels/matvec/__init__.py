@@ -19,18 +19,8 @@ from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
 from ...model.strategies import drawn, st
+from .. import shared
 from ..rows import groups
-from ..shared import (
-    beside_triton,
-    common_dtype,
-    contiguous,
-    drawn_pad,
-    one_type,
-    output_dtype,
-    preferred_blas,
-    row_stride,
-    wrong_output,
-)
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,7 @@ class MatvecProblem(Problem):
     }
 
     def check(self) -> str | None:
-        return wrong_output(self.dtype, self.out)
+        return shared.wrong_output(self.dtype, self.out)
 
     @property
     def label(self) -> str:
@@ -117,7 +107,7 @@ def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> MatvecProblem:
     k, n = (first, second) if d(st.booleans()) else (second, first)
     dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
     aligned = d(st.booleans())
-    pad = drawn_pad(d, k, 8, aligned)
+    pad = shared.drawn_pad(d, k, 8, aligned)
     out = d(st.sampled_from(sorted({dtype, FP32.name})))
     return MatvecProblem(n=n, k=k, dtype=dtype, out=out, pad_b=pad, seed=d(st.integers(0, 2**16)))
 
@@ -380,18 +370,18 @@ def matvec(a: Any, b: Any, *, out_dtype: Any = None) -> Call:
 
     a: (k,), contiguous; b: (n, k), rows contiguous: arrays of one dtype (bfloat16, float16 or float32). Returns
     (n,) of `out_dtype`: the dtype of the inputs (default) or float32. Raises TypeError and ValueError like `gemm`."""
-    dtype = common_dtype("matvec", a=a, b=b)
+    dtype = shared.common_dtype("matvec", a=a, b=b)
     if a.ndim != 1 or b.ndim != 2 or a.shape[0] != b.shape[1]:
         raise ValueError(f"matvec: a has shape {a.shape} and b {b.shape}; they have to be (k,) and (n, k)")
     if 0 in b.shape:
         raise ValueError(f"matvec: b {b.shape} has to have at least one element")
-    contiguous("matvec", "a", a)
+    shared.contiguous("matvec", "a", a)
     problem = MatvecProblem(
         n=b.shape[0],
         k=b.shape[1],
         dtype=dtype.name,
-        out=output_dtype("matvec", dtype, out_dtype).name,
-        pad_b=row_stride("matvec", "b", b) - b.shape[1],
+        out=shared.output_dtype("matvec", dtype, out_dtype).name,
+        pad_b=shared.row_stride("matvec", "b", b) - b.shape[1],
     )
     return Call(problem, {"a": a, "B": b})
 
@@ -407,29 +397,29 @@ def cublas(p: MatvecProblem, a: Any, B: Any, c: Any) -> None:
         B.handle.gemm((1, 0), (p.n, 1, p.k), B.argument, a.vector, c.vector)
 
 
-@MATVEC.baseline("PyTorch", requires="torch", refuses=one_type)
+@MATVEC.baseline("PyTorch", requires="torch", refuses=shared.one_type)
 def pytorch(p: MatvecProblem, a: Any, B: Any, c: Any) -> None:
     import torch
 
     torch.mv(B, a, out=c)
 
 
-@MATVEC.baseline("cuBLASLt", requires="torch", refuses=one_type)
+@MATVEC.baseline("cuBLASLt", requires="torch", refuses=shared.one_type)
 def cublaslt(p: MatvecProblem, a: Any, B: Any, c: Any) -> None:
     import torch
 
-    with preferred_blas("cublaslt"):  # it has matrix products only: the vector is a matrix with one column
+    with shared.preferred_blas("cublaslt"):  # it has matrix products only: the vector is a matrix with one column
         torch.mm(B, a.unsqueeze(1), out=c.unsqueeze(1))
 
 
-@MATVEC.baseline("torch.compile", requires="torch", compiled=True, refuses=one_type)
+@MATVEC.baseline("torch.compile", requires="torch", compiled=True, refuses=shared.one_type)
 def compiled(p: MatvecProblem, a: Any, B: Any) -> Any:
     import torch
 
     return torch.mv(B, a)
 
 
-beside_triton(MATVEC, __package__)
+shared.beside_triton(MATVEC, __package__)
 
 
 @MATVEC.baseline("NumPy", requires="numpy")
