@@ -45,9 +45,7 @@ def _item(p: GemmProblem) -> int:
     return dtype_of(p.dtype).itemsize
 
 
-def _tiled(
-    p: GemmProblem, m: int, n: int, k: int, split: int = 1, shared: bool = False, resident: int = 1, kind: str = ""
-) -> Work:
+def _tiled(p: GemmProblem, m: int, n: int, k: int, split: int = 1, resident: int = 1, kind: str = "") -> Work:
     """Of tiles of C, in as many parts as k is split."""
     return Work(
         tiles=p.count * ceil_div(p.m, m) * ceil_div(p.n, n) * split,
@@ -55,7 +53,6 @@ def _tiled(
         flops=2 * m * n * k,
         loaded=(m + n) * k * _item(p),
         bytes=p.cost.bytes,
-        shared=shared,
         resident=resident,
         kind=kind,
     )
