@@ -26,13 +26,12 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from .. import kernels
-from ..model.errors import WrongUsage, hint
+from ..model.errors import WrongUsage, hint, limit
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN, SUFFIXES, BadOperation, BadStage, declares, trouble
 from ..model.stage import SOURCES_BESIDE, Place, Stage
 from ..sandbox import child
 from ..sandbox.host import Host, Remote, StageModule, declare
-from ..toolchain.compiling import limit
 
 # ----------------------------------------------------------------------------- the project around the working directory
 FILE = "pyproject.toml"

@@ -6,6 +6,7 @@ from databases, and the last two may be a stranger's."""
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
 import threading
@@ -141,3 +142,15 @@ def plain() -> None:
             print(f"warning: {message}", file=file or sys.stderr)
 
     warnings.showwarning = show
+
+
+def limit(variable: str, default: float) -> float:
+    """The positive number in an environment variable. Raises WrongUsage."""
+    text = os.environ.get(variable, str(default))
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise WrongUsage(f"{variable} is {text!r}; it has to be a positive number, for example {default:g}")
+    return value

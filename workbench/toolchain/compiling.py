@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..model.errors import WorkbenchError, WrongUsage
+from ..model.errors import WorkbenchError, limit
 
 SECONDS, DEFAULT_SECONDS = "WORKBENCH_COMPILE_SECONDS", 120.0
 """Environment variable for the longest that a source may take to be compiled, and what holds without it."""
@@ -55,18 +55,6 @@ class Product:
     ptx: str
     cubin: bytes
     log: str
-
-
-def limit(variable: str, default: float) -> float:
-    """The positive number in an environment variable. Raises WrongUsage."""
-    text = os.environ.get(variable, str(default))
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e9:
-        raise WrongUsage(f"{variable} is {text!r}; it has to be a positive number, for example {default:g}")
-    return value
 
 
 class _Process:

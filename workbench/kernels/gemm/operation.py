@@ -10,7 +10,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.calls import ArraySpec, Call
-from ...model.dtypes import FP32, DType, dtype_of
+from ...model.dtypes import FP32, DType
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import ProblemError, Size
@@ -28,19 +28,8 @@ from ..shared import (
 )
 from .fastest import fastest
 from .gradients import ProductGradients
-from .problem import Activation, Added, GemmProblem, alone, plain, problems, suite
+from .problem import Activation, Added, GemmProblem, alone, defines, plain, problems, suite
 from .work import work
-
-
-def _beyond(p: GemmProblem) -> dict[str, int]:
-    """Defines of what a problem has beyond A B and A B^T: see `general.cuh`, whose defaults are those of the others."""
-    found = {"TRANS_A": 1} if p.trans_a else {}
-    if p.batch:
-        found["BATCHED"] = 1
-    if p.has_epilogue:
-        found |= {"EPILOGUE": 1, "ADDED": int(p.has_added), "ACTIVATION": tuple(Activation).index(p.activation)}
-    return found
-
 
 GEMM = Operation(
     name="gemm",
@@ -48,12 +37,7 @@ GEMM = Operation(
     problem=GemmProblem,
     problems=problems,
     suite=suite(),
-    defines=lambda p: {
-        "IN": dtype_of(p.dtype).cuda,
-        "OUT": dtype_of(p.out).cuda,
-        "TRANS_B": int(p.trans_b),
-        **_beyond(p),
-    },
+    defines=defines,
     emulator_size=Size(extent=300, work=96**3),
     cuda_size=Size(extent=1100, work=512**3),
     fastest=fastest,

@@ -395,6 +395,16 @@ def suite() -> tuple[GemmProblem, ...]:
     return (*half, *single)
 
 
+def defines(p: GemmProblem) -> dict[str, str | int]:
+    """What a problem has beyond A B and A B^T is in `general.cuh`, whose defaults are those of the others."""
+    found: dict[str, str | int] = {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda, "TRANS_B": int(p.trans_b)}
+    found |= {"TRANS_A": 1} if p.trans_a else {}
+    found |= {"BATCHED": 1} if p.batch else {}
+    if p.has_epilogue:
+        found |= {"EPILOGUE": 1, "ADDED": int(p.has_added), "ACTIVATION": tuple(Activation).index(p.activation)}
+    return found
+
+
 def alone(p: GemmProblem) -> str | None:
     """For stages that take neither batches nor an epilogue."""
     if p.batch:
