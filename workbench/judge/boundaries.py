@@ -1,8 +1,7 @@
 """Where a compiled kernel decides by the size of a problem: extents on both sides of each of its conditions.
 
 Every `setp` of the PTX whose operands come from parameters and the shape of the launch is evaluated for thousands of
-sizes: where its outcome changes, and where it is one that no problem so far has had, a fault may hide.
-"""
+sizes: where its outcome changes, and where it is one that no problem so far has had, a fault may hide."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ def boundaries(
 ) -> list[tuple[str, int]]:
     """Fields and values for them, those with an outcome that none of the `problems` has first.
 
-    `ptx` is the code for the last of the problems. What cannot be read, or has no plan, has no boundaries.
-    """
+    `ptx` is the code for the last of the problems. What cannot be read, or has no plan, has no boundaries."""
     try:
         from ..emulator import ptx as reader
 
@@ -97,8 +95,7 @@ def covering(
 
     A fault often needs two, and seldom more than three (Kuhn, Wallace and Gallo, Software Fault Interactions and
     Implications for Software Testing, 2004). All problems have the code `ptx`. Each time the one is taken that has the
-    most new threes, of which each counts the more the fewer candidates have it.
-    """
+    most new threes, of which each counts the more the fewer candidates have it."""
     try:
         found = _outcomes(stage, ptx, (*problems, *candidates))
     except Exception:  # whoever judges the problem says what is wrong
@@ -131,8 +128,7 @@ def _outcomes(stage: Stage[Any], ptx: str, problems: Sequence[Problem]) -> Value
     """Of the conditions that do not always come out alike, each of those that do the same once: (conditions, problems).
 
     They are those of the code, what the launch has few values of (a number, a macro, the kernel), and whether an extent
-    is less than a number of the sources.
-    """
+    is less than a number of the sources."""
     from ..emulator import ptx as reader
 
     module, plans = reader.parse(ptx), [launched(stage, problem) for problem in problems]

@@ -13,14 +13,12 @@ Array = np.ndarray[Any, Any]
 ACCUMULATION = 4.0
 """Constant of the statistical accumulation bound; correct fp32 accumulation stays below 1."""
 
-
 TRUNCATION = 0.125
 """What a term adds, in unit roundoffs of the sum: tensor cores cut off up to two of them after every eight products,
 and the sum that is cut off is half as large as the last one in the mean.
 
 Source: measured on an H200. Sums of 2,431 and of 13,695 squares of fp16 by mma.m16n8k16 were 0.094 and 0.097 of a unit
-roundoff a term too small.
-"""
+roundoff a term too small."""
 
 
 def dot_products(
@@ -32,8 +30,7 @@ def dot_products(
     The sqrt(K) growth is the probabilistic one of Higham and Mary, A New Approach to Probabilistic Rounding Error
     Analysis (2019): zero-mean inputs make rounding errors a random walk. Tensor cores cut sums off, which is a walk in
     one direction where products have one sign: see `TRUNCATION`. A product that is subnormal is off by half of the
-    smallest number more; sums of subnormal numbers are exact.
-    """
+    smallest number more; sums of subnormal numbers are exact."""
     error = ACCUMULATION * np.sqrt(terms) * magnitude + TRUNCATION * terms * np.abs(reference)
     error *= accumulator.unit_roundoff
     return _rounded(reference, error + terms * (accumulator.smallest / 2), out)
@@ -60,8 +57,7 @@ def aligned_magnitudes(x: Array, dtype: DType) -> Array:
     exponent, and the other products lose bits to it. CUDA cores multiply fp32: its magnitudes are those of the numbers.
 
     Source: measured on an H100. In 3/512 * -1.625/64 - 11 * 1/512 of e4m3 the first product lost what is below 2^-16,
-    13 bits behind the exponents of 8 and 1/64. Products of fp16 lose as much, relative to fp32.
-    """
+    13 bits behind the exponents of 8 and 1/64. Products of fp16 lose as much, relative to fp32."""
     found: Array = np.abs(x.astype(np.float32))
     if dtype is FP32:
         return found
@@ -71,8 +67,7 @@ def aligned_magnitudes(x: Array, dtype: DType) -> Array:
 FP8_SUM = 2.0**-13
 """Unit roundoff of the sums that the tensor cores of Hopper make of 8-bit products: they keep about 14 bits.
 
-Source: DeepSeek-V3 Technical Report (2024), section 3.3.2.
-"""
+Source: DeepSeek-V3 Technical Report (2024), section 3.3.2."""
 
 FP8_TERMS = 32
 """Products of an instruction of 8-bit numbers."""
@@ -89,8 +84,7 @@ def scaled_fp8_products(
     the largest one, so that few large products among many small ones cost the more: errors of either sign add up as the
     roots of their number and of the squares do. The errors within runs do not grow with the number of runs: each is
     relative to the magnitude of its own run. Equal products lose the same bits, each up to an eighth of the last bit of
-    the sum of its run in the mean: a product has eight bits, which fit until the sum is 32 times as large.
-    """
+    the sum of its run in the mean: a product has eight bits, which fit until the sum is 32 times as large."""
     terms_of_run = min(terms, run)
     steps = max(1.0, terms_of_run / FP8_TERMS)
     within = FP8_SUM * (np.sqrt(steps) * magnitude + np.sqrt(min(terms, FP8_TERMS)) * root_of_squares)
@@ -114,8 +108,7 @@ def softmax(x: Array, probabilities: Array, out: DType, accumulator: DType = FP3
     A relative error of the argument is an absolute one of the exponent (Blanchard, Higham and Higham, Accurately
     Computing the Log-Sum-Exp and Softmax Functions, 2021): ARGUMENT u |x - max| an exponential, and for the sum its
     mean over the probabilities. The sum of n positive terms adds c u sqrt(n); rescaling it when the maximum changes
-    costs one exponential a level of the tree of partial maxima, whose changes add up to no more than |x - max|.
-    """
+    costs one exponential a level of the tree of partial maxima, whose changes add up to no more than |x - max|."""
     u, columns = accumulator.unit_roundoff, x.shape[1]
     x64 = x.astype(np.float64)
     top = x64.max(axis=1, keepdims=True)
@@ -132,11 +125,9 @@ NORM_STEPS = 8.0
 """Roundings between a sum over a row and its normalised elements, in unit roundoffs: mean, eps, reciprocal square root
 (2 ulp: CUDA C++ Programming Guide, rsqrtf), two products, and the sum with b."""
 
-
 UNDERFLOWS = 8.0
 """Products on the way to a normalised element that may be subnormal, where each rounds by half of the smallest number;
 weights are at most about 3."""
-
 
 IN_ORDER = 64
 """Terms that a kernel may add up in order before it begins another run."""
@@ -146,8 +137,7 @@ def rms_norm(y: Array, out: DType, accumulator: DType = FP32) -> Array:
     """Bound for x w / sqrt(mean(x^2) + eps), y: (rows, columns).
 
     All terms of the sum are positive, so that its relative error is c u sqrt(n) (Higham and Mary, 2019); half of it
-    reaches the reciprocal square root.
-    """
+    reaches the reciprocal square root."""
     relative = accumulator.unit_roundoff * (ACCUMULATION / 2 * np.sqrt(y.shape[1]) + NORM_STEPS)
     return _rounded(y, relative * np.abs(y) + UNDERFLOWS * accumulator.smallest, out)
 
@@ -160,8 +150,7 @@ def standardised(x: Array, eps: float, accumulator: DType = FP32) -> tuple[Array
     error of c u sqrt(n) kappa, kappa^2 = mean(x^2) / variance (Chan, Golub and LeVeque, Algorithms for Computing the
     Sample Variance, 1983), and the square of the error of the mean on top. In a row of equal numbers and one other one,
     a large square is followed by equal ones, whose roundings have the same sign: u for each term of a run, and for each
-    run.
-    """
+    run."""
     u, count = accumulator.unit_roundoff, x.shape[1]
     growth = ACCUMULATION * np.sqrt(count)
     of_squares = max(growth, min(count, IN_ORDER + count / IN_ORDER))
@@ -187,8 +176,7 @@ def log_sum_exp(x: Array, lse: Array, accumulator: DType = FP32) -> Array:
     """Bound for log sum_j e^(x[r, j]); x: (rows, columns), lse: (rows,). 0 where lse is not finite.
 
     The relative error of the sum, as for `softmax`, is an absolute one of its logarithm; to it come 2 ulp of the
-    logarithm (CUDA C++ Programming Guide, logf: 1 ulp) and the rounding of the sum with the maximum.
-    """
+    logarithm (CUDA C++ Programming Guide, logf: 1 ulp) and the rounding of the sum with the maximum."""
     u, columns = accumulator.unit_roundoff, x.shape[1]
     x64, finite = x.astype(np.float64), np.isfinite(lse)
     top = x64.max(axis=1)
@@ -225,8 +213,7 @@ def norm_backward(
     scale, (rows, 1), by `relative` of it; all others are (rows, columns).
 
     Means are sums of n terms (see `dot_products`) of magnitude mean|g| and mean|g n|; the second one has the errors of
-    n in it, too. It may be scaled after the products are added up, which round by half of the smallest number.
-    """
+    n in it, too. It may be scaled after the products are added up, which round by half of the smallest number."""
     u, growth = accumulator.unit_roundoff, ACCUMULATION * np.sqrt(g.shape[1])
     n, size = np.abs(normalised), np.abs(g)
     mean, product = (np.mean(v, axis=1, keepdims=True) for v in (size, size * n))

@@ -1,7 +1,6 @@
 """What a verification changes of its process while it lasts: how Hypothesis draws, and the threads of NumPy.
 
-Hypothesis draws the same problems from a seed, whatever else is loaded, and in quiet.
-"""
+Hypothesis draws the same problems from a seed, whatever else is loaded, and in quiet."""
 
 from __future__ import annotations
 

@@ -97,8 +97,7 @@ def _rows(
     """The largest element and the largest error of the model in each row of each output: of one that is not elementwise
     with a last axis of one.
 
-    Raises BadOperation.
-    """
+    Raises BadOperation."""
     shapes = {name: array.shape for name, array in arrays.items()}
     answer = problem.model(inputs)
     if answer is None:

@@ -98,8 +98,7 @@ class Trial:
     """A problem that is to be tried, in these tiers.
 
     With `twice` a right answer is asked for again. Where one fails that is `random`, a smaller one is looked for among
-    those that Hypothesis draws; then the problems of `smaller`, the largest first, may fail in the same way.
-    """
+    those that Hypothesis draws; then the problems of `smaller`, the largest first, may fail in the same way."""
 
     problem: Any
     tiers: tuple[Tier, ...]
@@ -113,8 +112,7 @@ class Turns:
     """Which problems are solved twice: the first, and one in every few after it.
 
     An edge case or a large extent may be many times the work of what is drawn: it leaves its turn to the next problem,
-    which shows as much, but only so often.
-    """
+    which shows as much, but only so often."""
 
     most_flops: float = math.inf
     _since: int = REPEAT_EVERY
@@ -141,8 +139,7 @@ class Problems:
     """So many problems of a stage on a device with this name, drawn from a seed. `stages` are the stage on each machine
     that has to take them all. `compiled` gives the code for a problem; its constants say which extents are tried, too.
 
-    `unsupported` counts the reasons of the stage against problems.
-    """
+    `unsupported` counts the reasons of the stage against problems."""
 
     def __init__(
         self,
@@ -254,8 +251,7 @@ class Problems:
         """Draws the same random problems once more when what it gives is called, for a test of who calls it.
 
         After one that the test raises Failed for, they are smaller and smaller ones. Raises Failed, what `supports` of
-        the stage raises, and BadOperation where the operation's strategy fails.
-        """
+        the stage raises, and BadOperation where the operation's strategy fails."""
         counted = self.unsupported.copy()
         try:
             with self._drawing(test) as draw:

@@ -55,10 +55,7 @@ class Drawn:
             found: Arrays = parts[number].problem.reference(given[number])
             return found
 
-        with (
-            threadpool_limits(1 if several else cores),
-            ThreadPoolExecutor(cores if several else 1) as pool,
-        ):
+        with threadpool_limits(1 if several else cores), ThreadPoolExecutor(cores if several else 1) as pool:
             right, numbers = list(pool.map(expected, range(len(parts)))), range(len(parts))
             if problem.tier is Tier.COMPARATIVE:
                 rows = list(pool.map(lambda n: rows_of(parts[n].problem, given[n], right[n]), numbers))

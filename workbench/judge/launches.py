@@ -1,8 +1,7 @@
 """The launches of a stage on fresh memory; again in the same memory, and on related inputs.
 
 A stage launched again has to give the same answer, and another one where its inputs are others. Beside the error of an
-answer, invariants of the operation have to hold of it.
-"""
+answer, invariants of the operation have to hold of it."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ ALTERED = (1 / 8, 1 / 64, 0.0)
 def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan:
     """The stage's launches on fresh memory, aligned as `_alignments` says.
 
-    Raises CompileError, and Fault, also for what the stage's own Python code raises.
-    """
+    Raises CompileError, and Fault, also for what the stage's own Python code raises."""
     try:
         stage = stage.on(machine_for(stage, device))
         compiled = device.compile(stage, case.problem)
@@ -83,8 +81,7 @@ def _check_plan(plan: Plan) -> None:
 def _alignments(least: int, names: Sequence[str], seed: int) -> dict[str, int]:
     """What each array's address is a multiple of: for even seeds `least` bytes, and no more; for odd ones that or a
     better alignment, not the same for all, since a kernel may take another path where it finds one. A third of those
-    are at the beginning of a page, which meets every condition on an alignment.
-    """
+    are at the beginning of a page, which meets every condition on an alignment."""
     levels = max(1, (OF_PAGES // least).bit_length())
     drawn = np.random.default_rng(seed).integers(levels + levels // 2, size=len(names))
     chosen = np.minimum(drawn, levels - 1) if seed % 2 else np.zeros(len(names), int)
@@ -94,8 +91,7 @@ def _alignments(least: int, names: Sequence[str], seed: int) -> dict[str, int]:
 def aliases(case: Case) -> dict[str, str]:
     """Inputs that lie in the memory of another one: in some problems where they hold the same numbers.
 
-    Only where their storage begins alike: other layouts have gaps elsewhere.
-    """
+    Only where their storage begins alike: other layouts have gaps elsewhere."""
     problem = case.problem
     if problem.distribution is not Distribution.SAME or (problem.seed + tuple(Tier).index(problem.tier)) % 2:
         return {}
@@ -114,8 +110,7 @@ def aliases(case: Case) -> dict[str, str]:
 def solve(stage: Stage[Any], device: Device, case: Case, order: int = 0) -> Arrays:
     """The storage of every array after the stage has run on the case's inputs. Raises CompileError and Fault.
 
-    Another `order` has the warps run in another order, where the device can choose.
-    """
+    Another `order` has the warps run in another order, where the device can choose."""
     bound = bind(stage, device, case, order)
     try:
         bound.run()
@@ -234,8 +229,7 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
 
     Every answer has to be right, and the same one unless the stage says that it is not deterministic. Now and then the
     problem of the next seed is solved in between, and in other memory one that is launched with another grid: what a
-    module keeps of a launch is wrong for the next.
-    """
+    module keeps of a launch is wrong for the next."""
     first: Arrays = {}
     other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
     larger = _with_another_grid(stage, case.problem)

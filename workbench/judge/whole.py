@@ -1,8 +1,7 @@
 """The whole answer to a large problem beside a float64 reference that a device has computed.
 
 The reference and the bound are those of the operation: their NumPy functions compute with arrays of CuPy, too. `xp` is
-the module of the arrays: cupy, or numpy in tests.
-"""
+the module of the arrays: cupy, or numpy in tests."""
 
 from __future__ import annotations
 

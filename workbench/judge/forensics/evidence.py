@@ -60,8 +60,7 @@ class Evidence:
     def with_inputs(self, **inputs: Values) -> Case:
         """The same case with some inputs replaced, solved by the reference; its bound is that of the problem's own.
 
-        Raises BadOperation.
-        """
+        Raises BadOperation."""
         given = {**self.case.inputs, **inputs}
         with declared("reference of the operation, on other inputs than it draws,"):
             return dataclasses.replace(self.case, inputs=given, expected=self.case.problem.reference(given))

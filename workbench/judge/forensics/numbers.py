@@ -97,8 +97,7 @@ def half_warp(e: Evidence) -> str | None:
     """A reduction over half a warp: what the upper lanes take does not count.
 
     Input elements of the upper half of lanes are changed. A right answer changes with them, by much more than may be
-    rounding; one that stays what it is does not depend on them.
-    """
+    rounding; one that stays what it is does not depend on them."""
     if e.bad.mean() < MOSTLY:
         return None
     inputs = {n: v for n, v in e.case.inputs.items() if e.case.arrays[n].dtype.is_float and v.ndim > 1}
@@ -289,7 +288,6 @@ ALL = 0.99
 
 FEWEST = 8
 """Answers that are needed to tell of their type."""
-
 
 TIGHT = 8.0
 """Errors of so many times the bound, at most, may be those of a right kernel beyond a bound that is too tight."""

@@ -342,7 +342,6 @@ def _convolved(p: Conv2dProblem, x: Any, f: Any, **more: Any) -> Any:
 CONV2D.baseline("PyTorch", requires="torch", refuses=_rounds_between)(_convolved)
 CONV2D.baseline("torch.compile", requires="torch", compiled=True, refuses=_rounds_between)(_convolved)
 
-
 beside_triton(CONV2D, __package__)
 
 

@@ -187,7 +187,6 @@ def _torch(p: SsdProblem, x: Any, log_a: Any, b: Any, c: Any, h0: Any) -> Any:
 SSD.baseline("PyTorch", requires="torch")(_torch)
 SSD.baseline("torch.compile", requires="torch", compiled=True)(_torch)
 
-
 beside_triton(SSD, __package__)
 
 
