@@ -25,7 +25,7 @@ from workbench.devices import open_device
 from workbench.model.results import Run
 from workbench.model.stage import Stage
 from workbench.report import changes, derived
-from workbench.run.api import _Silent
+from workbench.run.request import Silent
 from workbench.run.verifier import Session
 
 RECORD = Path(__file__).parents[1] / "reports/compare.json"
@@ -63,7 +63,7 @@ def run(stage: Stage[Any], problem: str) -> Run:
         operation = registry.operation_of(stage)
         problems = {operation.name: (operation.problem.parse(problem),)}
         session = Session(device, examples=2, seed=0, timed=True, problems=problems)
-        result = session.stage(stage, _Silent())
+        result = session.stage(stage, Silent())
         if not result.measurements:
             raise SystemExit(f"{stage.spec} was not timed: {result.verification.failure or result.untimed}")
         return session.run

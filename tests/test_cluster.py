@@ -29,7 +29,7 @@ from workbench.measure.places import Here, There
 from workbench.model import origin
 from workbench.model.results import Verdict
 from workbench.records.tuned import Table
-from workbench.run.api import _Silent
+from workbench.run.request import Silent
 from workbench.run.verifier import Session
 from workbench.workers import cluster
 from workbench.workers.cluster import Cluster, ClusterUnavailable, Lost, Processes, connect
@@ -177,7 +177,7 @@ def test_stages_are_verified_as_on_one_machine(local: Cluster, problem: str | No
         device = harness_device() if where is None else where.device
         session = Session(device, 12, 3, problems=problems, cluster=where)
         session.expect(stages)
-        found.append([without_seconds(session.stage(stage, _Silent())) for stage in stages])
+        found.append([without_seconds(session.stage(stage, Silent())) for stage in stages])
     assert found[0] == found[1]
     assert all(result["verification"]["verdict"] is Verdict.PASS for result in found[0])
 
@@ -215,8 +215,8 @@ def test_a_failure_is_made_as_small_and_explained_as_on_one_machine(
 ) -> None:
     (stage,) = registry.select(["vector_add:naive"])
     broken = stage.with_code(BROKEN.replace("BODY", body))
-    here = Session(harness_device(), 10, 0).stage(broken, _Silent())
-    there = Session(local.device, 10, 0, cluster=local).stage(broken, _Silent())
+    here = Session(harness_device(), 10, 0).stage(broken, Silent())
+    there = Session(local.device, 10, 0, cluster=local).stage(broken, Silent())
     assert here.verification.verdict is verdict
     assert without_seconds(there) == without_seconds(here)
 
@@ -229,7 +229,7 @@ def test_what_a_task_leaves_changed_in_what_judges_is_tampering(local: Cluster) 
         return stage.plan_for(problem, size)
 
     changed = dataclasses.replace(stage, plan_for=tampering)
-    result = Session(local.device, 4, 0, cluster=local).stage(changed, _Silent())
+    result = Session(local.device, 4, 0, cluster=local).stage(changed, Silent())
     assert result.verification.verdict is Verdict.TAMPERING
     assert result.verification.failure and "workbench.judge.case.compare" in result.verification.failure.message
 
@@ -243,7 +243,7 @@ def test_the_source_as_it_is_now_travels_with_its_headers_and_messages_name_it(
     header.write_text(header.read_text() + "\n#error seen on a worker\n")
     monkeypatch.setattr(origin, "SOURCES", copy)  # which no worker knows of
     (stage,) = registry.select(["vector_add:vectorized"])
-    result = Session(local.device, 2, 0, cluster=local).stage(stage, _Silent())
+    result = Session(local.device, 2, 0, cluster=local).stage(stage, Silent())
     assert result.verification.failure
     message = result.verification.failure.message
     assert "cuda_src/include/tile/vector.cuh" in message and "seen on a worker" in message
@@ -274,7 +274,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_kernels_of_a_project_go_to_workers_that_do_not_have_it(local: Cluster, project: Path) -> None:
     stages = registry.select([])
     assert [s.spec for s in stages] == ["negation:naive"]
-    result = Session(local.device, 6, 0, cluster=local).stage(stages[0], _Silent())
+    result = Session(local.device, 6, 0, cluster=local).stage(stages[0], Silent())
     assert result.verification.verdict is Verdict.PASS, result.verification.failure
     assert mutate.mutate(stages, local, examples=3, limit=3).count(mutate.Outcome.KILLED)
 
@@ -284,7 +284,7 @@ def test_a_declaration_that_cannot_travel_says_what_holds_it(local: Cluster) -> 
     opened = sys.stdout.__class__(open(os.devnull, "wb"))  # noqa: PTH123, SIM115
     holding = dataclasses.replace(stage, accepts=lambda problem: opened and None)
     with pytest.raises(ClusterUnavailable, match=r"vector_add:naive cannot be sent .*open files"):
-        Session(local.device, 2, 0, cluster=local).stage(holding, _Silent())
+        Session(local.device, 2, 0, cluster=local).stage(holding, Silent())
     opened.close()
 
 
@@ -346,7 +346,7 @@ def test_times_are_made_by_workers_and_come_in_the_order_of_the_suite(
     session = Session(local.device, 3, 0, timed=True, cluster=local, whole_suite=True)
     session.expect(stages)
     for stage in stages:
-        result = session.stage(stage, _Silent())
+        result = session.stage(stage, Silent())
         assert list(result.untimed.items()) == [(p.label, f"{p} {stage.name}") for p in suite]
 
 

@@ -13,8 +13,7 @@ through 32-bit sums, products and shifts. Masks, remainders, minima and selectio
 may be meant to, as in a hash.
 
 `samples`: `volatile` loads by which nothing can wait. A load that polls decides a branch, at least whether to load
-again; so does one that looks whether work is there. What decides none is taken for the value that it is.
-"""
+again; so does one that looks whether work is there. What decides none is taken for the value that it is."""
 
 from __future__ import annotations
 
@@ -23,8 +22,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 from . import ptx
-
-__all__ = ["index_flags", "registers_in", "samples", "thread_bits"]
 
 _BITS = 0x3FF  # of %tid.x
 _LANE_BITS = 31
@@ -49,8 +46,7 @@ Unneeded = dict[int, int]  # by register: bits of which one is set in threads th
 def thread_bits(instructions: list[ptx.Instruction]) -> dict[int, int]:
     """By index of a plain load: bits of ``%tid.x`` of which one is set in threads that do not use what it brings.
 
-    Loads whose value any thread may use are left out.
-    """
+    Loads whose value any thread may use are left out."""
     guards = _Guards(instructions)
     if not any(i.parts[0] in _STORES and guards.bits(i.guard, i.guard_negated) for i in instructions):
         return {}
@@ -152,8 +148,7 @@ def _uses(
 ) -> Iterator[tuple[ptx.Register, int]]:
     """The registers that an instruction reads, each with bits of which one is set where that is for nothing.
 
-    ``bits`` are those of its results, or of a branch that ``chooses`` among values those of the values.
-    """
+    ``bits`` are those of its results, or of a branch that ``chooses`` among values those of the values."""
     base = instruction.parts[0]
     if base in _STORES:
         bits = guards.bits(instruction.guard, instruction.guard_negated)
@@ -256,8 +251,7 @@ def samples(instructions: list[ptx.Instruction]) -> frozenset[int]:
     """`volatile` loads whose value decides no branch and no predicate, by index.
 
     A value is followed backwards from guards, through registers and through what is kept in shared and local memory.
-    What a function is given counts as deciding.
-    """
+    What a function is given counts as deciding."""
     loads = [i for i in instructions if i.parts[0] == "ld" and "volatile" in i.parts]
     if not loads:
         return frozenset()

@@ -2,8 +2,7 @@
 
 The engine lists what it can do: names with signatures (``engine/engine.hpp`` defines both). An instruction's opcode is
 brought to its canonical name, its operands are matched with the signature's letters, and registers become cells of the
-register file. An instruction that is not in the list is refused here, with its source line, before anything runs.
-"""
+register file. An instruction that is not in the list is refused here, with its source line, before anything runs."""
 
 from __future__ import annotations
 
@@ -59,8 +58,7 @@ class UnsupportedInstruction(NotImplementedError):
     """An instruction that the emulator does not support.
 
     ``instruction`` is its text, ``location`` the line of the CUDA source outside CUDA's headers, ``ptx_line`` the line
-    of the PTX.
-    """
+    of the PTX."""
 
     def __init__(self, instruction: ptx.Instruction, reason: str) -> None:
         location = outside_cuda(instruction.location)
@@ -109,8 +107,7 @@ _LIBCUDACXX = "/cuda/__barrier/"
 def _clears_rank(operand: ptx.Operand) -> bool:
     """Whether it is the mask that makes of an address in shared memory one in the pair's block with the even rank.
 
-    Compilers leave lower bits out of it that they know to be zero in the address of an mbarrier or a tile.
-    """
+    Compilers leave lower bits out of it that they know to be zero in the address of an mbarrier or a tile."""
     return isinstance(operand, ptx.Immediate) and operand.value & 0xFFFF0000 == 0xFEFF0000
 
 
@@ -499,6 +496,5 @@ def decode(function: ptx.Function, layout: Layout, arch: str = DEFAULT) -> Decod
     """Decodes an entry.
 
     Raises ``UnsupportedInstruction`` for the first instruction that the engine does not list or the architecture does
-    not have.
-    """
+    not have."""
     return _Decoder(function, layout, arch).decode()

@@ -29,8 +29,7 @@ class Signature:
     None; ``required_block``: the block it must be launched with, or None; ``cluster``: the cluster it is compiled
     for, or None; ``cooperative``: whether it may wait for its whole grid, as ``this_grid().sync()`` of cooperative
     groups does; ``uses_reserved_shared``: whether it uses the shared memory reserved for the system, as cooperative
-    groups do for large tiles.
-    """
+    groups do for large tiles."""
 
     name: str
     parameters: tuple[ptx.Parameter, ...]
@@ -59,8 +58,7 @@ class Entry(Signature):
 
     ``register_limit``: registers of a thread that ``.maxnreg`` or launch bounds allow, or None where neither is
     declared; ``registers_fixed``: whether ptxas knows by them what a thread holds at first, without which it ignores
-    ``setmaxnreg``; ``register_count``: virtual registers, more than a GPU would need.
-    """
+    ``setmaxnreg``; ``register_count``: virtual registers, more than a GPU would need."""
 
     register_limit: int | None
     registers_fixed: bool
@@ -90,8 +88,7 @@ class Entry(Signature):
 class Entries(Mapping[str, Entry]):
     """The kernels of a program by name, each decoded when it is first asked for.
 
-    Asking raises ``PtxSyntaxError`` or ``UnsupportedInstruction`` for what is wrong with that kernel.
-    """
+    Asking raises ``PtxSyntaxError`` or ``UnsupportedInstruction`` for what is wrong with that kernel."""
 
     def __init__(self, names: Iterable[str], decode: Callable[[str], Entry]) -> None:
         self.kernels = tuple(names)
@@ -140,8 +137,7 @@ class Program:
     whose limits hold for launches, ``target`` the one that the PTX is for. ``replicas``: lanes that store to one place
     of shared memory hold the same value, up to rounding, as in what Triton generates. ``unoptimised`` gives the program
     of the same source without optimisation, None where there is none, and ``notes`` say what a user should know of how
-    it was compiled.
-    """
+    it was compiled."""
 
     entries: Entries
     variables: dict[str, ptx.Variable]
@@ -173,8 +169,7 @@ class Program:
         with the line of the CUDA source, and so does ``entries`` for a kernel that is one of several. ``check`` is
         called with the PTX of each kernel that has been decoded, everything else in it blank, and the architecture.
         ``arch`` is that of the device, such as ``sm_80``; None stands for the one nearest to the module's ``.target``.
-        Raises ``ArchitectureError`` where there is no such device, or PTX of that target does not run there.
-        """
+        Raises ``ArchitectureError`` where there is no such device, or PTX of that target does not run there."""
         module = ptx.parse(asm_at_its_first_line(text, sources or {}), source_name, bodies=False)
         variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
         if (total := sum(v.size for v in variables.values())) > _MOST_VARIABLE_BYTES:
@@ -202,8 +197,7 @@ class Program:
     def signatures(text: str) -> dict[str, Signature]:
         """What launches of a module's kernels are checked against, by name, without decoding what the kernels do.
 
-        Raises ``PtxSyntaxError`` for what is wrong outside of their bodies.
-        """
+        Raises ``PtxSyntaxError`` for what is wrong outside of their bodies."""
         module = ptx.parse(text, bodies=False)
         kernels = [function for function in module.functions.values() if function.is_entry and function.defined]
         return {kernel.name: _signature(kernel, module) for kernel in kernels}
@@ -402,8 +396,7 @@ def line_numbers(entry: Entry) -> list[int]:
 def early_returns(entry: Entry) -> list[int]:
     """Rows of branches behind which a ``return`` stands in the source before the next barrier, or may stand.
 
-    Threads that have returned need not come to a barrier: devices do not wait for them. Others have to.
-    """
+    Threads that have returned need not come to a barrier: devices do not wait for them. Others have to."""
     rows = [(row, entry.instructions[int(index)]) for row, index in enumerate(entry.decoded.instructions)]
     barriers = [kernel_line(i) for _, i in rows if i.parts[0] in ("bar", "barrier") and "cluster" not in i.parts]
     if not barriers:

@@ -109,8 +109,7 @@ def as_numpy(value: Any) -> Array:
 def _pointed_to(value: Any) -> Array:
     """What a library's own view points to: the elements of its ``shape`` and ``stride()``, in an array that it holds.
 
-    Where it has no shape, or one that the array does not hold, these are all elements to the end of the array.
-    """
+    Where it has no shape, or one that the array does not hold, these are all elements to the end of the array."""
     address, dtype = value.data_ptr(), _named_dtype(str(value.dtype))
     names = (*getattr(value, "__dict__", ()), *getattr(type(value), "__slots__", ()))
     for held in filter(is_array, (getattr(value, name, None) for name in names)):

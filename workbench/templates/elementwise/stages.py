@@ -12,7 +12,10 @@ from . import ELEMENTWISE, ElementwiseProblem
 
 
 @ELEMENTWISE.stage(
-    "naive", source="elementwise/1_naive.cu", idea="one thread computes one element", parameters={"THREADS": 256}
+    "naive",
+    source="elementwise/1_naive.cu",
+    idea="one thread computes one element",
+    parameters={"THREADS": 256},
 )
 def naive(p: ElementwiseProblem, size: Mapping[str, int]) -> Launch:
     blocks = ceil_div(p.n, size["THREADS"])

@@ -1,7 +1,8 @@
 """Launches kernels that are compiled already, on arrays of CuPy or PyTorch: needs one of the two, and the CUDA driver.
 
 Written by `workbench export`. `launches.json` has the classes of calls that were exported: shapes, strides and dtypes
-of the arrays and the options on one side, on the other the launches that solve them."""
+of the arrays and the options on one side, on the other the launches that solve them.
+"""
 
 from __future__ import annotations
 
