@@ -243,6 +243,23 @@ CASES = (
         (("softmax_forward.cu", 268, "", BARRIER),),
         note="The program's own check fails under `workbench capture`, too.",
     ),
+    Case(
+        "zjin-lcf/HeCBench",
+        "f27000a5",
+        "src/lda-cuda",
+        "main.cu",
+        "All threads read a sum from the first element of shared memory. The next sum (line 214 behind line 205) puts "
+        "that of a warp there, and nothing comes between: a warp that reads late subtracts another number from its "
+        "gradients. And `__activemask()` behind a branch need not name all lanes that have taken it: the loop before "
+        "it ends earlier for some lanes with the program's own 1,000 topics.",
+        "a `__syncthreads()` in front of the store, and a mask of all lanes",
+        "--entry EstepKernel --grid 1 --block 128 --shared 2048 --arg cols:i32[1]=zeros --arg indptr:i32[2]=zeros "
+        "--arg vali:u8[1]=zeros --arg counts:f32[1]=ones --arg bool=0 --arg i32=1 --arg i32=1 --arg i32=128 "
+        "--arg i32=1 --arg alpha:f32[128]=ones --arg beta:f32[128]=ones --arg gamma:f32[128]=ones "
+        "--arg grad_alpha:f32[128]=zeros --arg new_beta:f32[128]=zeros --arg train:f32[1]=zeros "
+        "--arg losses:f32[1]=zeros --arg locks:i32[1]=zeros",
+        (("kernel.h", 14, "__activemask()", "0xffffffff"), ("kernel.h", 41, "", BARRIER)),
+    ),
 )
 
 
