@@ -189,6 +189,9 @@ def test_local_memory() -> None:
     assert "local memory at byte" in str(finding)
     finding = fault_of(FindingKind.OUT_OF_BOUNDS, program_entry("local_copy"), 1, 32, [c, 5], memory=memory)
     assert finding.space == "local"
+    entry = compile_cuda(SOURCE.replace("mine[i] = i", "mine[i - 1] = i")).entries["local_copy"]
+    finding = fault_of(FindingKind.OUT_OF_BOUNDS, entry, 1, 32, [c, 4], memory=memory)
+    assert "local memory at byte -4 of " in str(finding)
 
 
 def test_constant_memory_is_read_only() -> None:

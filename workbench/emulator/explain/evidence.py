@@ -85,7 +85,8 @@ class Evidence:
         if seen.space == "shared":
             return self.shared_element(seen.address)
         if seen.space == "local":
-            return f"local memory at byte {seen.address} of {self.context.local_bytes}", ""
+            byte = seen.address - (seen.address >> 63 << 64)  # of an index below 0
+            return f"local memory at byte {byte} of {self.context.local_bytes}", ""
         if seen.space == "param":
             return f"the kernel's parameters at byte {seen.address} of {self.context.parameter_bytes}", ""
         if seen.space == "tensor":
