@@ -25,7 +25,7 @@ BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 71_000),
     "Python of tests/": (("tests",), (".py",), 65_892),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_393),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_701),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_717),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_530),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

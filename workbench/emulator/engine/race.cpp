@@ -14,7 +14,9 @@ namespace {
 constexpr uint32_t kSlots = 32;        // of TMA units in a cluster; further mbarriers share them
 constexpr uint32_t kStorers = 32;      // of those that carry out bulk stores; further lanes share them
 constexpr size_t kMostSuspected = 32;  // races that are not reported yet, of different lines
-constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are compared, that are kept
+// Entries of a set: up to kWalked those that a new one makes needless are left out; of one with kLongest the
+// newest accesses are not kept, so that races with these are missed.
+constexpr uint32_t kWalked = 64, kLongest = 4096;
 
 // In the flags of a record, above how a copy swizzles: no atomic, and strong for being volatile only.
 constexpr uint16_t kOnlyVolatile = 1 << 12;

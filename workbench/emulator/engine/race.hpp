@@ -8,10 +8,20 @@
 // smallest store of the program), the last write and what came since: the reads, and the atomic or volatile
 // ("strong") accesses, which do not race with one another.
 //
+// In a cluster's clock agents are numbered so: its warps, kSlots TMA units, its warpgroups, and then lanes
+// that have issued bulk stores, and other units, as they come.
+//
 // Lanes of a warp share its clock. Between lanes order comes from bar.warp.sync and the other collectives
 // with a member mask, and from barriers. What only some lanes have waited for (an mbarrier, a flag), the
 // others know once these have joined them. What a lane hands on counts for its whole warp; where it does so
-// by arriving at an mbarrier, what other lanes have done since they met is told by the warp's lockstep alone.
+// by arriving at an mbarrier, what other lanes have done since they met is told by the warp's lockstep alone:
+// lane 5 stores, lane 0 arrives, and no __syncwarp() stands between (`race_lockstep`).
+//
+// A bulk copy into shared memory is a write by the TMA unit of its mbarrier, put down when it is issued, at
+// the time of the phase that it completes (`race_bulk_issued`). It reads its source with what its issuer knew
+// then. When it lands, the mbarrier learns the unit's clock (`race_mbarrier_landed`), when the phase
+// completes, it hands that on, and who waits for the phase knows it. Whoever touches the bytes before the
+// copy has landed is told by another checker (`in_flight`, memory.cpp).
 //
 // What has been found out once is kept in several places. Each says what holds for what it keeps, and
 // INVARIANT asks whether it does, in the sanitized build.
@@ -60,6 +70,7 @@ struct Release {  // what a flag or an atomic hands on
 // How far a scope reaches.
 enum Reach : int { kBlockReach, kClusterReach, kDeviceReach };
 // Of what relaxed loads have read of other clusters: it takes a fence of the device, and a barrier is none.
+// One thread polls, bar.sync, another reads: that is no order without a fence.gpu.
 constexpr int kPolled = kDeviceReach + 1;
 inline Reach reach_of(int32_t flags) {
   const int scope = (flags & kScopeMask) >> kScopeShift;
@@ -101,6 +112,7 @@ struct Node {  // a set of accesses to a granule: one more than the parent
 };
 
 // An entry is a record and the lane: `record << 6 | lane`. A set of several entries is `kSet | node`.
+// Beyond kMostRecords an access is neither checked nor kept: races are missed then, and none is invented.
 constexpr uint32_t kSet = 1u << 31, kMostRecords = 1u << 25;
 constexpr uint32_t kManyLanes = 32, kCollective = 33, kUnknownLane = 34;
 
@@ -129,6 +141,8 @@ struct RecordTable {
   std::vector<Recent> recent = std::vector<Recent>(kRecent);  // of the transitions, those used last
 };
 
+// The accesses to memory, a cell of each for a granule: 0, an entry, or `kSet | node` of several.
+// `last_write` has the newest plain write, `since` the reads and strong accesses after it.
 struct Shadow {
   Cells<uint32_t> last_write, since;
 };
@@ -380,11 +394,11 @@ inline bool some_lane_knows(const WarpRaces& warp, uint32_t cluster, uint32_t ag
     if (knows(part.known.now, warp.cluster, cluster, agent, time)) return true;
   return false;
 }
-// Up to when a lane knows of another's accesses in its warp.
 // Whether a record is one of another launch.
 inline bool of_other_launch(const WarpRaces& warp, const Record& record) {
   return record.cluster - warp.first_cluster >= warp.clusters;
 }
+// Up to when a lane knows of another's accesses in its warp.
 uint32_t race_lanes_seen(const WarpRaces& warp, uint32_t lane, uint32_t other);
 void race_join(Knowledge& to, const Knowledge& from);
 
