@@ -47,7 +47,7 @@ def _inside(box: tuple[int, ...], corner: tuple[int, ...], shape: tuple[int, ...
             yield place[::-1], position[::-1]
 
 
-def _tensor_text(rank: int, nbytes: int, opcode: str, load: bool, offsets: tuple[int, ...] = ()) -> str:
+def tensor_text(rank: int, nbytes: int, opcode: str, load: bool, offsets: tuple[int, ...] = ()) -> str:
     """One block moves one box between the tensor and ``x``, whose bytes are those of shared memory.
 
     ``offsets`` are those of the pixels in a load of the mode ``im2col``.
@@ -147,7 +147,7 @@ def boxes(size: int, rng: np.random.Generator) -> Iterator[Case]:
             for place, position in _inside(box, corner, shape):
                 tile[place] = array[position]
             image = swizzled(tile.view(np.uint8).ravel(), swizzle)
-            text = _tensor_text(rank, tile.nbytes, opcode, load=True)
+            text = tensor_text(rank, tile.nbytes, opcode, load=True)
             tensor = (kind, shape, array.strides[:-1][::-1], box, swizzle)
             name = f"load {opcode} {kind} {shape} {box} at {corner}, swizzle {swizzle}"
             yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (array, array))
@@ -158,7 +158,7 @@ def boxes(size: int, rng: np.random.Generator) -> Iterator[Case]:
             for place, position in _inside(box, corner, shape):
                 after[position] = tile[place]
             image = swizzled(tile.view(np.uint8).ravel(), swizzle)
-            text = _tensor_text(rank, tile.nbytes, opcode, load=False)
+            text = tensor_text(rank, tile.nbytes, opcode, load=False)
             tensor = (kind, shape, array.strides[:-1][::-1], box, swizzle)
             name = f"store {opcode} {kind} {shape} {box} at {corner}, swizzle {swizzle}"
             yield _box_case(name, opcode, text, tensor, corner, (image, image), (array, after))
@@ -219,8 +219,8 @@ def _reduced(name: str, old: Array, new: Array) -> Array:
 def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
     """cp.reduce on boxes partly outside, for the types of elements that each reduction knows."""
     for rank, (name, types) in itertools.product((1, 2, 3, 4, 5), TENSOR_REDUCTIONS.items()):
-        drawn = rng.permutation(types)[:2] if size == 1 and len(types) > 2 else types
-        elements = [str(t) for t in drawn] * (3 - len(drawn) if len(drawn) < 3 else 1)
+        turn = [types[(2 * rank + n) % len(types)] for n in range(2)]  # each in some rank
+        elements = turn if size == 1 or len(types) < 3 else types
         for number, element in enumerate(elements):
             dtype = _dtype(element)
             across = 64 // dtype.itemsize
@@ -233,7 +233,7 @@ def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
             tiled = ".tile" if number % 2 else ""
             opcode = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{name}{tiled}.bulk_group"
             map_ = (element, shape, array.strides[:-1][::-1], box)
-            text = _tensor_text(rank, tile.nbytes, opcode, load=False)
+            text = tensor_text(rank, tile.nbytes, opcode, load=False)
             title = f"reduce {opcode} {element} {shape} {box} at {corner}"
             image = tile.view(np.uint8).ravel()
             yield _box_case(title, opcode, text, map_, corner, (image, image), (array, after))
@@ -298,7 +298,7 @@ def pixels(size: int, rng: np.random.Generator) -> Iterator[Case]:
             for place, position in _pixels_inside(shape, steps, box, corner, shifts):
                 tile[place] = array[position]
             image = swizzled(tile.view(np.uint8).ravel(), swizzle)
-            text = _tensor_text(rank, tile.nbytes, opcode, load=True, offsets=shifts)
+            text = tensor_text(rank, tile.nbytes, opcode, load=True, offsets=shifts)
             tensor = (kind, shape, array.strides[:-1][::-1], box, swizzle, steps)
             name = f"load {opcode} {kind} {shape} {box} at {corner}, steps {steps}, offsets {shifts}, swizzle {swizzle}"
             yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (array, array))
@@ -325,7 +325,7 @@ def pixels(size: int, rng: np.random.Generator) -> Iterator[Case]:
                 image = swizzled(tile.view(np.uint8).ravel(), tiled)
                 base = f"cp.reduce.async.bulk.tensor.{rank}d" if name else f"cp.async.bulk.tensor.{rank}d"
                 opcode = f"{base}.global.shared::cta{name and '.' + name}.im2col_no_offs.bulk_group"
-                text = _tensor_text(rank, tile.nbytes, opcode, load=False)
+                text = tensor_text(rank, tile.nbytes, opcode, load=False)
                 tensor = (element or kind, sizes, array.strides[:-1][::-1], box, tiled, steps)
                 title = f"{'reduce' if name else 'store'} {opcode} {element or kind} {sizes} {box} at {corner}"
                 yield _box_case(title, opcode, text, tensor, corner, (image, image), (array, after))
@@ -347,12 +347,12 @@ def box_options(size: int, rng: np.random.Generator) -> Iterator[Case]:
                 tile[row, column] = padded[y, x]
         tensor = ("float32", (20, 10), (96,), box, 0, given, nan_fill)
         image = tile.ravel()
-        text = _tensor_text(2, tile.nbytes, opcode, load=True)
+        text = tensor_text(2, tile.nbytes, opcode, load=True)
         name = f"load {opcode} padded rows, steps {given}, {'NaN' if nan_fill else 'zero'} outside"
         yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (padded, padded))
     values = rng.standard_normal((4, 64)).astype(np.float32)
     values[0, ::2] *= np.float32(2.0**-127)  # subnormal, most of them
-    values[1, :4] = np.inf, -np.inf, 0, -0.0
+    values[1, :9] = np.inf, -np.inf, 0, -0.0, np.nan, *(1 + np.array([1, 3, 5, 1 + 2**-9]) * 2.0**-11)  # and ties
     for element in ("float32_ftz", "tfloat32", "tfloat32_ftz"):
         image = values.view(np.uint32).copy()
         if element.endswith("ftz"):
@@ -361,7 +361,7 @@ def box_options(size: int, rng: np.random.Generator) -> Iterator[Case]:
             finite = (image & 0x7F800000) != 0x7F800000
             image = np.where(finite, (image + 0xFFF + (image >> 13 & 1)) & 0xFFFFE000, image)
         image = image.astype(np.uint32).ravel()
-        text = _tensor_text(2, image.nbytes, opcode, load=True)
+        text = tensor_text(2, image.nbytes, opcode, load=True)
         tensor = (element, (64, 4), (256,), (64, 4), 0, (1, 1), False)
         yield _box_case(
             f"load {opcode} as {element}", opcode, text, tensor, (0, 0), (np.zeros_like(image), image), (values, values)

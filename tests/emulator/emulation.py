@@ -89,12 +89,6 @@ def module(body: str, parameters: str = "", registers: str = "", *, before: str 
 """
 
 
-def near_the_ends(random: np.random.Generator, shape: tuple[int, int], reach: int) -> Array:
-    """32-bit integers at most ``reach`` from the smallest or the largest: sums with them wrap, or saturate."""
-    steps = random.integers(-reach, reach, shape)
-    return np.where(steps < 0, 2**31 + steps, steps - 2**31).astype(np.int32)
-
-
 @cache
 def _apply_program(body: str, inputs: tuple[str, ...], outputs: tuple[str, ...], registers: str) -> Program:
     """One thread an element: loads %a, %b, ... , runs the body, stores %x, %y, ..."""

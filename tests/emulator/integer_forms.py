@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from form import Definition, Form, bits_of, read, signed
+import numpy as np
+from form import Array, Definition, Form, bits_of, read, signed
 from form_operands import bytes_from, no_zero_divisor
 
 
@@ -33,6 +34,12 @@ _TWO: dict[str, Callable[[int, int], int]] = {
     "div": truncated_division,
     "rem": lambda a, b: a - b * truncated_division(a, b),
 }
+
+
+def _near_the_ends(arrays: list[Array]) -> None:
+    """Every second addend is so near to the smallest or the largest number that sums with it saturate."""
+    some = arrays[2][::2]
+    some[:] = np.where(some >> 31, some & 0x800FFFFF, some | 0x7FF00000)
 
 
 def integer_form(operation: str) -> Form | None:
@@ -75,6 +82,9 @@ def integer_form(operation: str) -> Form | None:
 
         if base == "mul24":
             return form([kind] * 2, kind, lambda a, b: low(a) * low(b) >> shift)
+        if "sat" in middle:
+            saturated = [kind] * 3, kind, lambda a, b, c: clamped((low(a) * low(b) >> shift) + c, kind)
+            return form(*saturated, adjust=_near_the_ends)
         return form([kind] * 3, kind, lambda a, b, c: (low(a) * low(b) >> shift) + c)
     if base == "sad":
         return form([kind] * 3, kind, lambda a, b, c: abs(a - b) + c)

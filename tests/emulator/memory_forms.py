@@ -147,15 +147,16 @@ def _atomics(operation: str, opcode: str) -> list[Form]:
 
 
 def _wide_atomics(operation: str, opcode: str, name: str, space: str) -> list[Form]:
-    """Exchange and compare-and-swap of 128 bits; the comparison is with the old value where a is odd or c is even."""
+    """Exchange and compare-and-swap of 128 bits; c says in which words the comparison is with the old value."""
     swap = name == "cas"
-    unpack = "and.b64 %u, %c, 1; or.b64 %u, %u, %a; mov.b128 %key, {%u, %b}; mov.b128 %new, {%c, %d};"
+    unpack = "and.b64 %u, %c, 1; or.b64 %u, %u, %a; and.b64 %v, %c, 2; or.b64 %v, %v, %b;"
+    unpack += "mov.b128 %key, {%u, %v}; mov.b128 %new, {%c, %d};"
 
     def define(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
-        replaced = not swap or (c & 1 | a) == a
+        replaced = not swap or ((c & 1 | a) == a and (c & 2 | b) == b)
         return a, b, c if replaced else a, d if replaced else b
 
-    extra = ".reg .b64 %u; .reg .b128 %key; .reg .b128 %new; .reg .b128 %old;"
+    extra = ".reg .b64 %u; .reg .b64 %v; .reg .b128 %key; .reg .b128 %new; .reg .b128 %old;"
     return [
         Form(
             operation,

@@ -1,4 +1,4 @@
-"""Copies of cp.async and mbarriers against NumPy."""
+"""Groups of cp.async, and the phases of mbarriers; ``copy_forms.py`` has each instruction by itself."""
 
 from __future__ import annotations
 
@@ -6,52 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asynchronous import REGISTERS, random_bytes
+from asynchronous import REGISTERS
 from emulation import Array, compile_cuda, fault_of, module
 from sample_kernels import DEVICE
 
 from workbench.emulator import FindingKind, Memory, Program, execute
 
 # ------------------------------------------------------------------------------------------------------------ cp.async
-
-
-@pytest.mark.parametrize(("hint", "size"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)])
-@pytest.mark.parametrize("form", ["plain", "partial", "ignored"])
-def test_small_copies(hint: str, size: int, form: str) -> None:
-    """Thread i copies one piece; in the other forms some bytes of it, or of some pieces, become zero."""
-    threads = 40
-    last = {"plain": "", "partial": ", %part", "ignored": ", %skip"}[form]
-    text = module(
-        f"""
-        mov.u32 %i, %tid.x; ld.param.u64 %a, [a]; ld.param.u64 %x, [x];
-        mul.wide.u32 %o, %i, {size}; add.u64 %a, %a, %o; add.u64 %x, %x, %o;
-        mul.lo.u32 %s, %i, {size}; mov.u32 %t, tile; add.u32 %s, %s, %t;
-        rem.u32 %part, %i, {size + 1}; and.b32 %t, %i, 1; setp.eq.u32 %skip, %t, 1;
-        cp.async.{hint}.shared.global [%s], [%a], {size}{last};
-        cp.async.commit_group;
-        cp.async.wait_group 0;
-        {copy_bytes(size)}
-        ret;
-        """,
-        ".param .u64 a, .param .u64 x",
-        f"{REGISTERS} .reg .b32 %part; .reg .pred %skip; .shared .align 16 .b8 tile[{size * threads}];",
-    )
-    array = random_bytes(size * threads).reshape(threads, size)
-    memory = Memory()
-    a, x = memory.upload(array, "a"), memory.allocate(array.nbytes, "x")
-    execute(Program.from_ptx(text).entries["k"], 1, threads, [a, x], memory=memory)
-    expected = array.copy()
-    for thread, row in enumerate(expected):
-        if form == "partial":
-            row[thread % (size + 1) :] = 0
-        if form == "ignored" and thread & 1:
-            row[:] = 0
-    assert np.array_equal(memory.read(x, np.uint8, array.shape), expected)
-
-
-def copy_bytes(size: int) -> str:
-    """Bytes from [%s] in shared memory to [%x]."""
-    return " ".join(f"ld.shared.u8 %v, [%s+{b}]; st.global.u8 [%x+{b}], %v;" for b in range(size))
 
 
 GROUPS = (
@@ -95,30 +56,6 @@ def test_waiting_for_one_group_too_few() -> None:
     finding = fault_of(FindingKind.IN_FLIGHT, compile_cuda(GROUPS, "EARLY").entries["k"], 1, 1, [a, x], memory=memory)
     assert finding.array == "tile"
     assert "`tile` + 8 bytes" in str(finding)
-
-
-def test_copies_that_arrive_at_an_mbarrier() -> None:
-    source = (
-        DEVICE
-        + """
-    extern "C" __global__ void k(const int* a, int* x) {
-        __shared__ int tile[64];
-        __shared__ __align__(8) u64 bar;
-        int t = threadIdx.x;
-        if (t == 0) init(&bar, 64);
-        __syncthreads();
-        copy4(tile + t, a + t);
-        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(address(&bar)) : "memory");
-        wait(&bar, 0);
-        x[t] = tile[63 - t];
-    }
-    """
-    )
-    for seed in range(4):
-        memory = Memory()
-        a, x = memory.upload(np.arange(64, dtype=np.int32), "a"), memory.allocate(256, "x")
-        execute(compile_cuda(source).entries["k"], 1, 64, [a, x], memory=memory, seed=seed)
-        assert memory.read(x, np.int32).tolist() == list(range(63, -1, -1))
 
 
 # ----------------------------------------------------------------------------------------------------------- mbarriers
@@ -211,19 +148,6 @@ def test_a_dropped_participant_is_not_expected_again() -> None:
         """
     )
     assert found[:2].tolist() == [1, 1]
-
-
-def test_generic_addresses_of_mbarriers() -> None:
-    found = mbarrier(
-        f"""
-        mov.u64 %a, bar; cvta.shared.u64 %a, %a;
-        mbarrier.init.b64 [%a], 1;
-        mbarrier.arrive.b64 %old, [%a];
-        {ready(0, ".b64 %done, [%a], %old")}
-        mbarrier.inval.b64 [%a];
-        """
-    )
-    assert found[0] == 1
 
 
 @pytest.mark.parametrize(

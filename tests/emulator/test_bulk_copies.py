@@ -1,66 +1,14 @@
-"""Bulk copies, with and without tensors, and clusters against NumPy."""
+"""Bulk copies, with and without tensors, and clusters against NumPy; boxes of all kinds are in ``box_cases.py``."""
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
-from asynchronous import REGISTERS, RNG, WAIT, box_of, strides, swizzled, tensor, tensor_kernel
-from box_cases import box_corners
+from asynchronous import REGISTERS, WAIT, tensor_kernel
 from emulation import compile_cuda, fault_of, module
 from sample_kernels import DEVICE
 
 from workbench.emulator import FindingKind, Memory, Program, TensorMap, execute
-
-CASES = [
-    ("float32", (40,), (16,), 0),
-    ("uint8", (64, 20), (32, 8), 0),
-    ("uint16", (64, 20), (64, 9), 128),
-    ("uint16", (64, 20), (32, 9), 64),
-    ("uint16", (64, 20), (16, 9), 32),
-    ("float32", (36, 20), (8, 24), 32),
-    ("float32", (32, 20), (16, 3), 64),
-    ("uint64", (16, 6, 5), (4, 3, 2), 0),
-    ("uint16", (16, 6, 5, 3), (8, 4, 3, 2), 0),
-    ("uint8", (32, 4, 3, 2, 3), (16, 3, 2, 2, 2), 0),
-]
-
-
-@pytest.mark.parametrize(("dtype", "shape", "box", "swizzle"), CASES)
-def test_tensor_loads(dtype: str, shape: tuple[int, ...], box: tuple[int, ...], swizzle: int) -> None:
-    array = tensor(dtype, shape)
-    entry = tensor_kernel(len(shape), int(np.prod(box)) * array.itemsize, load=True)
-    for corner in box_corners(shape, array.itemsize, 1, RNG, store=False):
-        memory = Memory()
-        a = memory.upload(array, "a")
-        tile = box_of(array, box, corner)
-        x = memory.allocate(tile.nbytes, "x")
-        tensor_map = TensorMap(a, array.itemsize, shape, strides(array), box, swizzle=swizzle)
-        execute(entry, 1, 64, [tensor_map, x, *corner], memory=memory)
-        assert np.array_equal(memory.read(x, np.uint8), swizzled(tile.view(np.uint8).ravel(), swizzle)), corner
-
-
-@pytest.mark.parametrize(("dtype", "shape", "box", "swizzle"), CASES)
-def test_tensor_stores_leave_what_is_outside(
-    dtype: str, shape: tuple[int, ...], box: tuple[int, ...], swizzle: int
-) -> None:
-    array = tensor(dtype, shape)
-    entry = tensor_kernel(len(shape), int(np.prod(box)) * array.itemsize, load=False)
-    for corner in box_corners(shape, array.itemsize, 1, RNG, store=True):
-        memory = Memory()
-        a = memory.upload(array, "a")
-        tile = tensor(dtype, box)
-        x = memory.upload(swizzled(tile.view(np.uint8).ravel(), swizzle), "x")
-        tensor_map = TensorMap(a, array.itemsize, shape, strides(array), box, swizzle=swizzle)
-        execute(entry, 1, 64, [tensor_map, x, *corner], memory=memory)
-        expected = array.copy()
-        for place in itertools.product(*(range(n) for n in box)):
-            position = tuple(c + p for c, p in zip(corner, place, strict=True))
-            if all(0 <= p < n for p, n in zip(position, shape, strict=True)):
-                expected[position[::-1]] = tile[place[::-1]]
-        assert memory.read(a, np.uint8).tobytes() == expected.tobytes(), corner
-
 
 STORE = """
 extern "C" __global__ void store(const __grid_constant__ Map map, int step) {
@@ -88,17 +36,6 @@ def test_all_lanes_may_store_one_tile_from_one_place(step: int) -> None:
         assert np.array_equal(memory.read(array, np.float32), np.arange(32))
 
 
-def test_tensor_reductions() -> None:
-    array = RNG.integers(-9, 9, (12, 32)).astype(np.float32)
-    tile = RNG.integers(-9, 9, (8, 16)).astype(np.float32)
-    memory = Memory()
-    a, x = memory.upload(array, "a"), memory.upload(tile, "x")
-    tensor_map = TensorMap(a, 4, (32, 12), (128,), (16, 8), element_type="float32")
-    execute(tensor_kernel(2, tile.nbytes, load=False, reduce="add"), 1, 64, [tensor_map, x, 8, 2], memory=memory)
-    array[2:10, 8:24] += tile
-    assert np.array_equal(memory.read(a, np.float32, array.shape), array)
-
-
 def test_outside_a_tensor_may_be_nan() -> None:
     array = np.ones((4, 16), np.float32)
     memory = Memory()
@@ -109,18 +46,6 @@ def test_outside_a_tensor_may_be_nan() -> None:
     assert (found[:4] == 1).all()
     assert np.isnan(found[4:]).all()
     assert (found[4:].view(np.uint32) == 0x7FF77FF7).all()  # as an H200 fills
-
-
-def test_rows_may_be_padded() -> None:
-    padded = RNG.integers(0, 9, (10, 24)).astype(np.float32)
-    memory = Memory()
-    a, x = memory.upload(padded, "a"), memory.allocate(16 * 8 * 4, "x")
-    execute(
-        tensor_kernel(2, 512, load=True), 1, 64, [TensorMap(a, 4, (20, 10), (96,), (16, 8)), x, 8, 4], memory=memory
-    )
-    expected = np.zeros((8, 16), np.float32)
-    expected[:6, :12] = padded[4:10, 8:20]
-    assert np.array_equal(memory.read(x, np.float32, (8, 16)), expected)
 
 
 BULK = (

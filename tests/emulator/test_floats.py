@@ -1,44 +1,13 @@
-"""Floats of 8 bits as ml_dtypes has them, and approximations of values that are no numbers; ``test_forms.py`` has every
-instruction on floats against exact rationals."""
+"""Approximations of values that are no numbers; ``test_forms.py`` has every instruction on floats against rationals."""
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
-import pytest
 from emulation import apply
 
 from workbench.emulator import Output, launch
 
 RNG = np.random.default_rng(12345)
-
-
-@pytest.mark.parametrize(
-    ("type_name", "dtype"), [("e4m3x2", ml_dtypes.float8_e4m3fn), ("e5m2x2", ml_dtypes.float8_e5m2)]
-)
-def test_conversion_to_eight_bits_saturates(type_name: str, dtype: type) -> None:
-    largest = float(ml_dtypes.finfo(dtype).max)
-    values = np.concatenate(
-        [RNG.standard_normal(300) * 10, [0, -0.0, largest, 2 * largest, -1e30, np.inf, -np.inf, 2**-9, 2**-17]]
-    )
-    upper = values.astype(np.float32)
-    lower = upper[::-1].copy()
-    found = apply(f"cvt.rn.satfinite.{type_name}.f32 %x, %a, %b;", [("f32", upper), ("f32", lower)], "b16")
-    for source, result in ((upper, found >> 8), (lower, found & 255)):
-        expected = np.clip(source, -largest, largest).astype(dtype).view(np.uint8)
-        assert np.array_equal(result, expected)
-
-
-@pytest.mark.parametrize(
-    ("type_name", "dtype"), [("e4m3x2", ml_dtypes.float8_e4m3fn), ("e5m2x2", ml_dtypes.float8_e5m2)]
-)
-def test_conversion_from_eight_bits_is_exact(type_name: str, dtype: type) -> None:
-    codes = np.arange(256, dtype=np.uint16)
-    pairs = codes << 8 | codes[::-1]
-    found = apply(f"cvt.rn.f16x2.{type_name} %x, %a;", [("b16", pairs)], "b32")
-    for code, half in ((codes, found >> 16), (codes[::-1], found & 0xFFFF)):
-        expected = code.astype(np.uint8).view(dtype).astype(np.float16)
-        assert np.array_equal(half.astype(np.uint16).view(np.float16), expected, equal_nan=True)
 
 
 def test_approximations_at_the_edges() -> None:

@@ -150,89 +150,12 @@ def test_ctrl_c_ends_a_launch() -> None:
 # -------------------------------------------------------------------------------------------------------- instructions
 
 
-def test_fields_of_bits() -> None:
-    a = RNG.integers(0, 2**32, 400, dtype=np.uint32)
-    b = RNG.integers(0, 40, 400, dtype=np.uint32)
-    c = RNG.integers(0, 40, 400, dtype=np.uint32)
-    for mode in ("clamp", "wrap"):
-        bits = np.minimum(b, 32) if mode == "clamp" else b % 32
-        kept = [int(x) & ((1 << int(n)) - 1) for x, n in zip(a, bits, strict=True)]
-        signed = [
-            (x - (1 << int(n)) if n and x >> (int(n) - 1) else x) % 2**32 for x, n in zip(kept, bits, strict=True)
-        ]
-        both = [("b32", a), ("b32", b)]
-        assert apply(f"szext.{mode}.u32 %x, %a, %b;", both, "b32").tolist() == kept
-        assert apply(f"szext.{mode}.s32 %x, %a, %b; mov.b32 %a, %x;", both, "b32").tolist() == signed
-        first = np.minimum(c, 32) if mode == "clamp" else c % 32
-        mask = [(((1 << int(n)) - 1) << int(f)) % 2**32 for f, n in zip(first, bits, strict=True)]
-        body = f"bmsk.{mode}.b32 %a, %a, %b; mov.b32 %x, %a;"
-        assert apply(body, [("b32", c), ("b32", b)], "b32").tolist() == mask
-
-
 def test_relu_may_stand_behind_the_type_as_in_the_headers() -> None:
     a, b = (RNG.integers(0, 2**32, 200, dtype=np.uint32) for _ in range(2))
     for name, pick in (("min", np.minimum), ("max", np.maximum)):
         for kind, dtype in (("s32", np.int32), ("s16x2", np.int16)):
             found = apply(f"{name}.{kind}.relu %x, %a, %b;", [("b32", a), ("b32", b)], "b32")
             assert np.array_equal(found.view(dtype), pick(a.view(dtype), b.view(dtype)).clip(0))
-
-
-def test_comparisons_that_give_a_half() -> None:
-    a = RNG.standard_normal(200).astype(np.float16)
-    b = np.where(RNG.random(200) < 0.5, a, RNG.standard_normal(200).astype(np.float16))
-    a[::17] = np.nan
-    operands = [("b16", a.view(np.uint16)), ("b16", b.view(np.uint16))]
-    one = apply("set.eq.f16.f16 %x, %a, %b;", operands, "b16")
-    assert np.array_equal(one.view(np.float16), (a == b).astype(np.float16))
-    assert np.array_equal(apply("set.ltu.u16.f16 %a, %a, %b; mov.b16 %x, %a;", operands, "u16") == 0xFFFF, ~(a >= b))
-    tiny = np.full(200, np.float16(6e-8))
-    flushed = [("b16", tiny.view(np.uint16)), ("b16", np.zeros(200, np.uint16))]
-    assert not apply("{.reg .pred z; setp.gt.ftz.f16 z, %a, %b; selp.b32 %x, 1, 0, z;}", flushed, "b32").any()
-    assert apply("{.reg .pred z; setp.gt.f16 z, %a, %b; selp.b32 %x, 1, 0, z;}", flushed, "b32").all()
-
-
-def test_modifiers_of_halves_together() -> None:
-    a, b, c = (RNG.standard_normal(300).astype(np.float16) * 2 for _ in range(3))
-    a[:20] = np.float16(6e-8)
-    operands = [("b16", x.view(np.uint16)) for x in (a, b, c)]
-    small = np.finfo(np.float16).tiny
-
-    def flush(x: np.ndarray) -> np.ndarray:
-        return np.where(np.abs(x) < small, np.copysign(np.zeros_like(x), x), x)
-
-    exact = flush(a).astype(np.float64) * flush(b) + flush(c)
-    fused = flush(exact.astype(np.float16))
-    relu = apply("fma.rn.ftz.relu.f16 %x, %a, %b, %c;", operands, "b16").view(np.float16)
-    assert np.array_equal(relu, np.maximum(fused, np.float16(0)))
-    sat = apply("fma.rn.ftz.sat.f16 %a, %a, %b, %c; mov.b16 %x, %a;", operands, "b16").view(np.float16)
-    assert np.array_equal(sat, np.clip(fused, np.float16(0), np.float16(1)))
-    assert np.array_equal(
-        apply("min.ftz.f16 %x, %a, %b;", operands, "b16").view(np.float16), flush(np.minimum(flush(a), flush(b)))
-    )
-
-
-def test_values_of_128_bits() -> None:
-    low, high = (RNG.integers(0, 2**64, 64, dtype=np.uint64) for _ in range(2))
-    memory = np.zeros((64, 2), np.uint64)
-    memory[::2] = np.stack([low, high], axis=1)[::2]
-    kept = memory.copy()
-    source = r"""
-    extern "C" __global__ void k(unsigned long long* x, const unsigned long long* low, const unsigned long long* high) {
-        int i = threadIdx.x;
-        unsigned long long a, b;
-        asm volatile(
-            "{.reg .b128 own, other, old; mov.b128 own, {%3, %4}; mov.b128 other, {%4, %3};\n"
-            "atom.relaxed.gpu.global.cas.b128 old, [%2], own, other; atom.global.exch.b128 other, [%2+1024], old;\n"
-            "mov.b128 own, other; mov.b128 {%0, %1}, own; st.relaxed.gpu.global.b128 [%2+2048], own;}"
-            : "=l"(a), "=l"(b) : "l"(x + 2 * i), "l"(low[i]), "l"(high[i]) : "memory");
-        x[2 * i + 384] = a, x[2 * i + 385] = b;
-    }
-    """
-    x = np.concatenate([memory, memory + 1, memory * 0, memory * 0]).reshape(-1)
-    assert launch(source, "k", 1, 64, [x, low, high]).ok
-    swapped, old, stored, read = x.reshape(4, 64, 2)
-    assert np.array_equal(swapped[::2], np.stack([high, low], axis=1)[::2]) and not swapped[1::2].any()
-    assert np.array_equal(old, kept) and np.array_equal(stored, kept + 1) and np.array_equal(read, kept + 1)
 
 
 def test_integers_of_128_bits_are_divided() -> None:
@@ -281,30 +204,6 @@ def test_vectors_are_reduced_in_global_memory() -> None:
     halves = pairs.view(np.float16).reshape(2, 2, 2)
     assert np.array_equal(halves[0], given_.sum(axis=1)) and np.array_equal(halves[1], given_.max(axis=1).clip(0))
     assert x.tolist() == [32, 32]
-
-
-def test_differences_of_bytes_and_what_else_simd_intrinsics_need() -> None:
-    a, b, c = (RNG.integers(0, 2**32, 200, dtype=np.uint32) for _ in range(3))
-    operands = [("b32", a), ("b32", b), ("b32", c)]
-    for kind, byte in (("u32", np.uint8), ("s32", np.int8)):
-        differences = np.abs(a.view(byte).astype(np.int32) - b.view(byte)).astype(np.uint8).reshape(-1, 4)
-        each = apply(f"vabsdiff4.u32.{kind}.{kind} %a, %a, %b, %c; mov.b32 %x, %a;", operands, "b32")
-        assert np.array_equal(each.view(np.uint8).reshape(-1, 4), differences)
-        total = apply(f"vabsdiff4.u32.{kind}.{kind}.add %x, %a, %b, %c;", operands, "b32")
-        assert np.array_equal(total, (c + differences.sum(axis=1)).astype(np.uint32))
-    low = apply("min.relu.s16x2 %x, %a, %b;", operands, "b32").view(np.int16)
-    assert np.array_equal(low, np.minimum(a.view(np.int16), b.view(np.int16)).clip(0))
-    signed = [((x.astype(np.int64) & 0xFFFFFF) ^ 0x800000) - 0x800000 for x in (a, b)]
-    high = (signed[0] * signed[1] >> 16).astype(np.uint64).astype(np.uint32).view(np.int32).astype(np.int64)
-    added = high + c.view(np.int32)
-    assert np.array_equal(apply("mad24.hi.s32 %x, %a, %b, %c;", operands, "s32"), added.astype(np.int32))
-    sat = apply("mad24.hi.sat.s32 %a, %a, %b, %c; mov.b32 %x, %a;", operands, "s32")
-    assert np.array_equal(sat, added.clip(-(2**31), 2**31 - 1))
-    large = np.array([1e6, -7e4, 1.5, np.inf, -np.inf], np.float32)
-    halves = apply("cvt.rn.satfinite.f16.f32 %x, %a;", [("f32", large)], "b16").view(np.float16)
-    assert halves.tolist() == [65504, -65504, 1.5, 65504, -65504]
-    relu = apply("cvt.rn.relu.satfinite.f16.f32 %x, %a;", [("f32", large)], "b16").view(np.float16)
-    assert relu.tolist() == [65504, 0, 1.5, 65504, 0]
 
 
 @pytest.mark.parametrize("name", ["%envreg3", "%pm0", "%reserved_smem_offset_7"])

@@ -1,8 +1,6 @@
-"""Loads, stores and atomics of every width, in every space."""
+"""Loads, stores and atomics in several spaces at once; ``memory_forms.py`` has each by itself."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
@@ -201,105 +199,19 @@ def test_module_variables_are_placed_when_something_names_them() -> None:
     assert program.variable("spare", memory) is program.variable("spare", memory)
 
 
-ATOMICS: dict[str, Any] = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
-
-
-def atomic(
-    space: str, operation: str, type_name: str, start: Array, array: Array, register: str
-) -> tuple[Array, Array]:
-    """Every thread of several warps applies its value to one place: what each got, and what is left."""
-    size = start.itemsize
-    kind = f"b{max(8 * size, 16)}"
-    where = "cvta.shared.u64 %place, %tile64;" if space == "" else ""
-    target = "tile" if space == "shared" else "%place"
-    text = module(
-        f"""
-        ld.param.u64 %a, [a]; ld.param.u64 %x, [x]; ld.param.u64 %place, [place]; mov.u32 %i, %tid.x;
-        mul.wide.u32 %o, %i, {size}; add.u64 %a, %a, %o; add.u64 %x, %x, %o;
-        setp.eq.u32 %first, %i, 0;
-        @%first ld.global.{kind} %v, [%place];
-        @%first st.shared.{kind} [tile], %v;
-        bar.sync 0;
-        mov.u64 %tile64, tile; {where}
-        ld.global.{kind} %v, [%a];
-        atom{f".{space}" if space else ""}.{operation}.{type_name} %v, [{target}], %v;
-        st.global.{kind} [%x], %v;
-        bar.sync 0;
-        @%first ld.shared.{kind} %v, [tile];
-        ld.param.u64 %place, [place];
-        @%first {f"st.global.{kind} [%place], %v;" if space != "global" else "mov.u32 %i, 0;"}
-        ret;
-        """,
-        ".param .u64 a, .param .u64 x, .param .u64 place",
-        ".reg .b64 %a; .reg .b64 %x; .reg .b64 %o; .reg .b32 %i; .reg .b64 %place; .reg .b64 %tile64;"
-        ".reg .pred %first;"
-        f".reg .{register} %v; .shared .align 8 .b8 tile[8];",
-    )
-    memory = Memory()
-    a, place = memory.upload(array, "a"), memory.upload(start, "place")
-    x = memory.allocate(array.nbytes, "x", element_size=size)
-    execute(Program.from_ptx(text).entries["k"], 1, len(array), [a, x, place], memory=memory)
-    return memory.read(x, array.dtype), memory.read(place, start.dtype)
-
-
-@pytest.mark.parametrize("space", ["global", "shared", ""])
-@pytest.mark.parametrize("type_name", ["u32", "s32", "u64", "s64"])
-def test_integer_atomics(space: str, type_name: str) -> None:
-    dtype = np.dtype(f"{'i' if type_name[0] == 's' else 'u'}{int(type_name[1:]) // 8}")
-    array = random_bytes(100 * dtype.itemsize).view(dtype)
-    start = random_bytes(dtype.itemsize).view(dtype)
-    for operation, function in ATOMICS.items():
-        kind = f"b{type_name[1:]}" if operation in ("and", "or", "xor") else type_name
-        if operation == "add" and type_name == "s64":
-            kind = "u64"
-        got, left = atomic(space, operation, kind, start, array, f"b{type_name[1:]}")
-        with np.errstate(over="ignore"):
-            assert left[0] == function.reduce(np.concatenate([start, array]), dtype=dtype), operation
-        assert start[0] in got
-
-
-def test_every_thread_gets_the_value_before_its_own() -> None:
-    got, left = atomic("shared", "add", "u32", np.zeros(1, np.uint32), np.ones(200, np.uint32), "b32")
-    assert sorted(got.tolist()) == list(range(200))
-    assert left[0] == 200
-
-
-def test_exchange_passes_every_value_on() -> None:
-    array = np.arange(1, 101, dtype=np.uint32)
-    got, left = atomic("global", "exch", "b32", np.zeros(1, np.uint32), array, "b32")
-    assert sorted([*got.tolist(), int(left[0])]) == list(range(101))
-
-
-def test_wrapping_increment_and_decrement() -> None:
-    limit = np.full(10, 3, np.uint32)
-    assert atomic("shared", "inc", "u32", np.zeros(1, np.uint32), limit, "b32")[1][0] == 10 % 4
-    assert atomic("shared", "dec", "u32", np.array([9], np.uint32), limit, "b32")[1][0] == 2  # 9 > 3 wraps to 3
-
-
-def test_float_atomics() -> None:
-    array = RNG.integers(-8, 8, 100)
-    for type_name, dtype in (("f32", np.float32), ("f64", np.float64)):
-        _, left = atomic("global", "add", type_name, np.array([2], dtype), array.astype(dtype), type_name)
-        assert left[0] == 2 + array.sum()
-    _, left = atomic("shared", "add.noftz", "f16", np.array([2], np.float16), array.astype(np.float16), "b16")
-    assert left[0] == 2 + array.sum()
-    pairs = array.reshape(50, 2).astype(np.float16)
-    _, left = atomic(
-        "global",
-        "add.noftz",
-        "f16x2",
-        np.array([1, 2], np.float16).view(np.uint32),
-        pairs.view(np.uint32).ravel(),
-        "b32",
-    )
-    assert left.view(np.float16).tolist() == (pairs.sum(axis=0) + np.array([1, 2])).tolist()
+def test_each_of_the_atomics_on_one_place_gets_what_another_has_left() -> None:
+    source = """
+    extern "C" __global__ void k(unsigned* place, unsigned* x) {
+        __shared__ unsigned sum;
+        if (threadIdx.x == 0) sum = 0;
+        __syncthreads();
+        x[threadIdx.x] = atomicAdd(&sum, 1u);
+        x[200 + threadIdx.x] = atomicExch(place, threadIdx.x + 1);
+    }
+    """
+    place, x = np.zeros(1, np.uint32), np.zeros(400, np.uint32)
+    assert launch(source, "k", 1, 200, [place, x]).ok
+    assert sorted(x[:200]) == list(range(200)) and sorted([*x[200:], *place]) == list(range(201))
 
 
 def test_compare_and_swap_and_reductions_of_cuda() -> None:

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from asynchronous import swizzled
+from warpgroup_cases import swizzled
 
 from workbench.emulator import (
     KernelFault,

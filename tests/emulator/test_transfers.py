@@ -1,15 +1,11 @@
-"""What moves through shared memory beside boxes and rows: im2col tiles, ends of rows, reductions and remote stores."""
+"""What moves through shared memory: what im2col tiles may be, ends of rows, remote stores; ``cases.py`` has values."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import ml_dtypes
 import numpy as np
 import pytest
-from asynchronous import REGISTERS, strides, swizzled, tensor, tensor_kernel
-from box_cases import PIXELS, walk
-from emulation import Array, compile_cuda, fault_of, module, ptx_of
+from asynchronous import strides, tensor, tensor_kernel
+from emulation import Array, compile_cuda, fault_of
 from sample_kernels import DEVICE
 
 from workbench.emulator import (
@@ -17,7 +13,6 @@ from workbench.emulator import (
     KernelFault,
     Memory,
     PixelBox,
-    Program,
     TensorMap,
     TensorMapOf,
     execute,
@@ -27,54 +22,6 @@ from workbench.emulator import (
 RNG = np.random.default_rng(23)
 
 # -------------------------------------------------------------------------------------------------------------- im2col
-
-
-@pytest.mark.parametrize(
-    ("dtype", "shape", "steps", "lower", "upper", "channels", "pixels", "swizzle", "offsets"), PIXELS
-)
-def test_im2col(
-    dtype: str,
-    shape: tuple[int, ...],
-    steps: tuple[int, ...],
-    lower: tuple[int, ...],
-    upper: tuple[int, ...],
-    channels: int,
-    pixels: int,
-    swizzle: int,
-    offsets: tuple[int, ...],
-) -> None:
-    array = tensor(dtype, shape)
-    box = PixelBox(lower, upper, channels, pixels)
-    nbytes = channels * pixels * array.itemsize
-    rank = len(shape)
-    load = tensor_kernel(rank, nbytes, load=True, mode="im2col", offsets=offsets)
-    store = tensor_kernel(rank, nbytes, load=False, mode="im2col_no_offs")
-    tile = tensor(dtype, (channels, pixels))
-    across = 16 // array.itemsize
-    for corner in [(0, *lower, 0), (across, *lower, 1), (0, *(low + 1 for low in lower), 0)]:
-        memory = Memory()
-        a, x = memory.upload(array, "a"), memory.allocate(nbytes, "x")
-        tensor_map = TensorMap(a, array.itemsize, shape, strides(array), box, steps, swizzle)
-        assert tensor_map.box_bytes == nbytes
-        execute(load, 1, 64, [tensor_map, x, *corner], memory=memory)
-        expected = np.zeros((pixels, channels), dtype)
-        inside = slice(corner[0], min(corner[0] + channels, shape[0]))
-        for row, place in enumerate(walk(shape, steps, box, corner, offsets)):
-            if all(0 <= p < n for p, n in zip(place, shape[1:], strict=True)):
-                expected[row, : inside.stop - inside.start] = array[place[::-1]][inside]
-        found = memory.read(x, np.uint8)
-        assert np.array_equal(found, swizzled(expected.view(np.uint8).ravel(), swizzle)), corner
-
-        within = PixelBox((0,) * (rank - 2), tuple(min(up, 0) for up in upper), channels, pixels)
-        corner = (corner[0], *(max(n, 0) for n in corner[1:-1]), corner[-1])
-        stored = array.copy()
-        for row, place in enumerate(walk(shape, steps, within, corner, (0,) * (rank - 2))):
-            if all(0 <= p < n for p, n in zip(place, shape[1:], strict=True)):
-                stored[place[::-1]][inside] = tile[row, : inside.stop - inside.start]
-        y = memory.upload(swizzled(tile.view(np.uint8).ravel(), swizzle), "y")
-        tensor_map = TensorMap(a, array.itemsize, shape, strides(array), within, steps, swizzle)
-        execute(store, 1, 64, [tensor_map, y, *corner], memory=memory)
-        assert memory.read(a, np.uint8).tobytes() == stored.tobytes(), corner
 
 
 @pytest.mark.parametrize(
@@ -118,48 +65,6 @@ def test_im2col_offsets_have_the_bits_of_the_rank(rank: int, most: int) -> None:
         else:
             finding = fault_of(FindingKind.BAD_OPERAND, entry, 1, 64, arguments, memory=memory)
             assert f"im2col offset {most + 1} in dimension 1" in finding.message
-
-
-FLOATS = np.array(
-    [
-        1.0,
-        1 + 2**-11,
-        1 + 2**-11 + 2**-20,
-        1 + 3 * 2**-11,
-        -1 - 2**-12,
-        1e-40,
-        -1e-40,
-        3e38,
-        np.inf,
-        -np.inf,
-        np.nan,
-        0,
-    ],
-    np.float32,
-)
-
-
-def rounded(values: Array) -> Array:
-    """To 10 bits of the significand, to nearest even, by arithmetic in float64."""
-    with np.errstate(all="ignore"):
-        exponent = np.maximum(np.frexp(values)[1] - 1, -126).astype(np.float64)
-        unit = np.exp2(exponent - 10)
-        return np.where(np.isfinite(values), np.rint(values / unit) * unit, values).astype(np.float32)
-
-
-@pytest.mark.parametrize("element_type", ["float32", "float32_ftz", "tfloat32", "tfloat32_ftz"])
-def test_loads_convert_to_the_element_type(element_type: str) -> None:
-    values = np.concatenate([FLOATS, RNG.standard_normal(52).astype(np.float32)])
-    memory = Memory()
-    a, x = memory.upload(values, "a"), memory.allocate(values.nbytes, "x")
-    tensor_map = TensorMap(a, 4, (64,), (), (64,), element_type=element_type)
-    execute(tensor_kernel(1, values.nbytes, load=True), 1, 64, [tensor_map, x, 0], memory=memory)
-    expected = rounded(values) if element_type.startswith("tf") else values
-    if element_type.endswith("ftz"):
-        expected = np.where(np.abs(values) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), values), expected)
-    found = memory.read(x, np.float32)
-    assert np.array_equal(found, expected, equal_nan=True)
-    assert np.array_equal(np.signbit(found), np.signbit(expected))
 
 
 def test_a_map_is_of_the_mode_of_its_copy() -> None:
@@ -309,27 +214,10 @@ STORE = f"""
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
         :: "r"(at(inbox + t, {NEXT})), "r"(source[t]), "r"(at(&bar, {NEXT})) : "memory");
 """
-STORE_FOUR = f"""
-    if (t < 8)
-        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {{%1, %2, %3, %4}}, [%5];"
-            :: "r"(at(inbox + 4 * t, {NEXT})), "r"(source[4 * t]), "r"(source[4 * t + 1]), "r"(source[4 * t + 2]),
-               "r"(source[4 * t + 3]), "r"(at(&bar, {NEXT})) : "memory");
-"""
-STORE_WIDE = f"""
-    if (t < 8)
-        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.u64 [%0], {{%1, %2}}, [%3];"
-            :: "r"(at(inbox + 4 * t, {NEXT})), "l"(((u64*)source)[2 * t]), "l"(((u64*)source)[2 * t + 1]),
-               "r"(at(&bar, {NEXT})) : "memory");
-"""
 REDUCE = """
     for (int to = 0; to < BLOCKS; ++to)
         asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];"
             :: "r"(at(inbox + t, to)), "r"(source[t]), "r"(at(&bar, to)) : "memory");
-"""
-COPY = f"""
-    if (t == 0)
-        asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];"
-            :: "r"(at(inbox, {NEXT})), "r"(address(source)), "r"(at(&bar, {NEXT})) : "memory");
 """
 REDUCE_COPY = """
     if (t == 0)
@@ -340,63 +228,17 @@ REDUCE_COPY = """
 """
 
 
-def exchanged(send: str, nbytes: int, initial: int, a: Array, seed: int = 0, operation: str = "add.u32") -> Array:
-    """What the blocks of two clusters of 4 get from one another. ``a`` is int32 [8][32]."""
-    source = CLUSTER.replace("SEND", send).replace("BYTES", str(nbytes)).replace("INITIAL", str(initial))
-    program = Program.from_ptx(ptx_of(source).replace("bytes.add.u32", f"bytes.{operation}"))
-    memory = Memory()
-    x = memory.allocate(a.nbytes, "x")
-    execute(program.entries["k"], 8, 32, [memory.upload(a, "a"), x], memory=memory, seed=seed)
-    return memory.read(x, np.int32, a.shape)
-
-
 def drawn() -> Array:
     return RNG.integers(-(2**31), 2**31, (8, 32)).astype(np.int32)
 
 
-@pytest.mark.parametrize("send", [STORE, STORE_FOUR, STORE_WIDE, COPY])
-@pytest.mark.parametrize("seed", range(2))
-def test_stores_to_other_blocks(send: str, seed: int) -> None:
-    a = drawn()
-    expected = np.roll(a.reshape(2, 4, 32), 1, axis=1).reshape(8, 32)
-    assert np.array_equal(exchanged(send, 128, 0, a, seed), expected)
-
-
-def incremented(old: Array, limit: Array) -> Array:
-    return np.where(old >= limit, 0, old + 1)
-
-
-def decremented(old: Array, limit: Array) -> Array:
-    return np.where((old == 0) | (old > limit), limit, old - 1)
-
-
-OPERATIONS = {
-    "add.u32": lambda old, b: old + b,
-    "add.s32": lambda old, b: old + b,
-    "min.u32": np.minimum,
-    "max.s32": lambda old, b: np.maximum(old.view(np.int32), b.view(np.int32)).view(np.uint32),
-    "and.b32": np.bitwise_and,
-    "or.b32": np.bitwise_or,
-    "xor.b32": np.bitwise_xor,
-    "inc.u32": incremented,
-    "dec.u32": decremented,
-}
-
-
-@pytest.mark.parametrize(
-    ("send", "operation"),
-    [(send, name) for send in (REDUCE, REDUCE_COPY) for name in OPERATIONS],
-)
-def test_reductions_into_other_blocks(send: str, operation: str) -> None:
-    a, initial = drawn(), 1234567
-    if operation in ("inc.u32", "dec.u32"):  # the same limit from everywhere: the order must not matter
-        a[:] = 1234568
-    words = a.view(np.uint32).reshape(2, 4, 32)
-    result = np.full((2, 32), initial, np.uint32)
-    for block in range(4):
-        result = OPERATIONS[operation](result, words[:, block])
-    found = exchanged(send, 4 * 128, initial, a, operation=operation).view(np.uint32).reshape(2, 4, 32)
-    assert np.array_equal(found, np.broadcast_to(result[:, None], found.shape))
+@pytest.mark.parametrize("send", [REDUCE, REDUCE_COPY])
+def test_what_several_blocks_add_to_one_place_is_summed(send: str) -> None:
+    source = CLUSTER.replace("SEND", send).replace("BYTES", str(4 * 128)).replace("INITIAL", "1234567")
+    a, x = drawn(), np.zeros((8, 32), np.int32)
+    assert launch(compile_cuda(source), "k", 8, 32, [a, x]).ok
+    sums = a.reshape(2, 4, 32).sum(axis=1, dtype=np.int32) + np.int32(1234567)
+    assert np.array_equal(x, np.repeat(sums, 4, axis=0))
 
 
 def test_a_remote_store_is_in_flight_until_its_barrier_was_waited_for() -> None:
@@ -409,89 +251,6 @@ def test_a_remote_store_is_in_flight_until_its_barrier_was_waited_for() -> None:
         with pytest.raises(KernelFault) as caught:
             execute(compile_cuda(source).entries["k"], 8, 32, arguments, memory=memory, seed=seed)
         assert caught.value.finding.kind in (FindingKind.IN_FLIGHT, FindingKind.RACE)
-
-
-# ---------------------------------------------------------------------------------------------- reductions of all types
-
-TYPES: dict[str, Any] = {
-    "u32": np.uint32,
-    "s32": np.int32,
-    "u64": np.uint64,
-    "s64": np.int64,
-    "b32": np.uint32,
-    "b64": np.uint64,
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "f32": np.float32,
-    "f64": np.float64,
-}
-BITS = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-REDUCTIONS = [
-    *((f"{op}.{t}", op, t) for op in ("add", "min", "max") for t in ("u32", "s32", "u64")),
-    *((f"{op}.s64", op, "s64") for op in ("min", "max")),
-    *((f"{op}.{t}", op, t) for op in BITS for t in ("b32", "b64")),
-    *((f"{op}.u32", op, "u32") for op in ("inc", "dec")),
-    *((f"add.noftz.{t}", "add", t) for t in ("f16", "bf16")),
-    *((f"{op}.{t}", op, t) for op in ("min", "max") for t in ("f16", "bf16")),
-    *((f"add.{t}", "add", t) for t in ("f32", "f64")),
-]
-MAP_TYPES = {"u32": "uint32", "s32": "int32", "u64": "uint64", "s64": "int64", "f16": "float16", "bf16": "bfloat16"}
-
-
-def reduced(op: str, old: Array, b: Array) -> Array:
-    if op in BITS:
-        return np.asarray(BITS[op](old, b))
-    if op == "inc":
-        return incremented(old, b)
-    if op == "dec":
-        return decremented(old, b)
-    return np.asarray({"add": np.add, "min": np.minimum, "max": np.maximum}[op](old, b))
-
-
-def operands(type_name: str, count: int = 64) -> tuple[Array, Array]:
-    dtype = TYPES[type_name]
-    if type_name.endswith(("f16", "f32", "f64")) or type_name == "bf16":
-        return RNG.standard_normal(count).astype(dtype), RNG.standard_normal(count).astype(dtype)
-    info = np.iinfo(dtype)
-    low = RNG.integers(info.min, info.max, (2, count), dtype=dtype, endpoint=True)
-    low[1, ::3] = low[0, ::3]  # where inc and dec wrap
-    return low[0], low[1]
-
-
-@pytest.mark.parametrize(("name", "op", "type_name"), REDUCTIONS)
-def test_bulk_reductions_into_global_memory(name: str, op: str, type_name: str) -> None:
-    old, b = operands(type_name)
-    text = module(
-        f"""
-        mov.u32 %i, %tid.x; ld.param.u64 %a, [a]; ld.param.u64 %x, [x]; mov.u32 %s, tile;
-        mul.wide.u32 %o, %i, 8; add.u64 %o, %a, %o; ld.global.u64 %state, [%o];
-        mul.lo.u32 %t, %i, 8; add.u32 %t, %s, %t; st.shared.u64 [%t], %state;
-        fence.proxy.async.shared::cta; bar.sync 0;
-        setp.ne.u32 %p, %i, 0; @%p ret;
-        cp.reduce.async.bulk.global.shared::cta.bulk_group.{name} [%x], [tile], {b.nbytes};
-        cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
-        ret;
-        """,
-        ".param .u64 a, .param .u64 x",
-        f"{REGISTERS} .shared .align 128 .b8 tile[{b.nbytes}];",
-    )
-    memory = Memory()
-    x = memory.upload(old, "x")
-    execute(Program.from_ptx(text).entries["k"], 1, b.nbytes // 8, [memory.upload(b, "b"), x], memory=memory)
-    assert np.array_equal(memory.read(x, old.dtype), reduced(op, old, b))
-
-
-@pytest.mark.parametrize(
-    ("op", "type_name"),
-    [(op, t) for _, op, t in REDUCTIONS if t in MAP_TYPES] + [(op, "u32") for op in BITS],
-)
-def test_tensor_reductions_of_all_kinds(op: str, type_name: str) -> None:
-    old, b = operands(type_name)
-    memory = Memory()
-    a, x = memory.upload(old, "a"), memory.upload(b, "x")
-    tensor_map = TensorMap(a, old.itemsize, (64,), (), (64,), element_type=MAP_TYPES[type_name])
-    execute(tensor_kernel(1, b.nbytes, load=False, reduce=op), 1, 64, [tensor_map, x, 0], memory=memory)
-    assert np.array_equal(memory.read(a, old.dtype), reduced(op, old, b))
 
 
 def test_prefetches_change_nothing() -> None:

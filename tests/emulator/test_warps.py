@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from emulation import Array, apply, compile_cuda
+from emulation import apply, compile_cuda
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,24 +14,6 @@ from workbench.emulator import H200, FindingKind, KernelFault, Memory, execute
 
 LANES = np.arange(32)
 RNG = np.random.default_rng(9)
-
-
-def values() -> Array:
-    return RNG.integers(0, 2**32, 32).astype(np.uint32)
-
-
-def test_elect_and_active_mask() -> None:
-    found = apply("elect.sync %x|%y, -1;", [("b32", values())], ["b32", "pred"], block=32)
-    assert set(found[0].tolist()) == {0}
-    assert found[1].tolist() == [True] + [False] * 31
-    masks = apply(
-        "mov.u32 %x, 0; mov.u32 %b, %laneid; setp.lt.u32 %p, %b, 5; @%p activemask.b32 %x;",
-        [("b32", values())],
-        "b32",
-        block=32,
-        registers=".reg .b32 %b;",
-    )
-    assert masks.tolist() == [31] * 5 + [0] * 27
 
 
 def test_collectives_of_the_lanes_named_in_a_mask() -> None:

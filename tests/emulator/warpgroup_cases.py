@@ -83,6 +83,22 @@ def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
         yield _Products(d, a, b, [64], swizzle, True, False, True, (-1, 1), whole=True).case(rng)
     for (d, a, b), signs in itertools.product(WGMMA[:3], ((-1, 1), (1, -1), (-1, -1))):
         yield _Products(d, a, b, [16, 128], 128, False, False, False, signs, keep=False).case(rng)
+    yield from _zeros_beyond_an_edge(rng)
+
+
+def _zeros_beyond_an_edge(rng: np.random.Generator) -> Iterator[Case]:
+    """Rows of A and columns of B of zeros, of either sign: what is special meets them, and so do sums of -0."""
+    types = [*(WGMMA[n] for n in (0, 2, 3)), ("f32", "e5m2", "e5m2")]
+    forms = [*((t, False, False) for t in types), (WGMMA[0], False, True), (WGMMA[1], True, False)]
+    for ((d, kind, _), registers, transposed), special, keep in itertools.product(
+        forms, (0.0, np.inf, np.nan), (False, True)
+    ):
+        products = _Products(d, kind, kind, [64], 128, registers, False, transposed, keep=keep, whole=True)
+        a, b = rng.integers(-2, 3, (2, 64, products.depth)).astype(DTYPES[kind])
+        a[20:] = b[16:] = 0
+        a[40:] = b[:40, 0] = -0.0
+        a[2, 1] = a[50, 3] = b[5, 2] = b[37, 0] = special
+        yield products.case(rng, (a, b, rng.choice([-0.0, 0.0, 1.0, -3.0], (64, 64)).astype(DTYPES[d])))
 
 
 def sparse_warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
@@ -150,21 +166,26 @@ class _Products:
         """Elements of D that a register holds."""
         return 2 if self.d == "f16" else 1
 
-    def case(self, rng: np.random.Generator) -> Case:
-        """Operands drawn, what is to come of them, and the kernel."""
+    def draw(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+        """A as it is stored, B transposed, and what D begins with."""
         stored = matrix_of(self.a, (64, self.stored), rng, self.whole)
         right = matrix_of(self.b, (self.columns, self.depth), rng, self.whole)
+        start = matrix_of(self.d, (64, self.columns), rng, self.whole)
+        if self.d == "s32":
+            start[::4] = rng.choice([2**31 - 1, -(2**31), 2**31 - 1000], start[::4].shape)
+        return stored, right, start
+
+    def case(self, rng: np.random.Generator, given: tuple[Array, Array, Array] | None = None) -> Case:
+        """Operands given or drawn, what is to come of them, and the kernel."""
+        stored, right, start = given or self.draw(rng)
         taken = draw_taken(self.a, (64, self.depth // chunk_of(self.a)), rng, ordered=False)
         factors = (expanded(stored, places_of(self.a, taken)) if self.sparse else stored, right)
         left, right = (packed(x, self.a) if self.a in NARROW else x for x in (stored, right))
         images = _image(left, self.swizzle, self.left_transposed), _image(right, self.swizzle, self.right_transposed)
-        start = matrix_of(self.d, (64, self.columns), rng, self.whole)
-        if self.d == "s32":
-            start[::4] = rng.choice([2**31 - 1, -(2**31), 2**31 - 1000], start[::4].shape)
         thread, number = np.ogrid[:128, : self.columns // 2]
         rows = thread // 32 * 16 + thread % 32 // 4 + number // 2 % 2 * 8
         places = rows, number // 4 * 8 + thread % 4 * 2 + number % 2
-        given = np.ascontiguousarray(start[places]).view(np.uint32).reshape(128, -1)
+        begin = np.ascontiguousarray(start[places]).view(np.uint32).reshape(128, -1)
         exact, scale = (self.by_width(x[places]) for x in self.product(factors, start))
         if self.d == "s32":
             exact = as_integers(exact, self.end == ".satfinite")
@@ -174,7 +195,7 @@ class _Products:
         if self.sparse:
             said = metadata(self.a, taken.reshape(4, 16, *taken.shape[1:]), self.selector, rng)
             registers = np.concatenate([registers, said], axis=1)
-        arguments = [images[0][0], images[1][0], registers, given, np.zeros_like(result)]
+        arguments = [images[0][0], images[1][0], registers, begin, np.zeros_like(result)]
         pieces, operations, offset = self.pieces()
         text = self.text(pieces, images, offset)
         operations += ["wgmma.fence.sync.aligned", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned"]
@@ -194,8 +215,9 @@ class _Products:
         """What D is, and the magnitude of what is added up to it."""
         left, right = (x.astype(np.float64) for x in factors)
         begin = start.astype(np.float64)
-        exact = (left * self.signs[0]) @ (right.T * self.signs[1]) + self.keep * begin
-        return exact, np.abs(left) @ np.abs(right.T) + np.abs(begin)
+        with np.errstate(invalid="ignore"):
+            exact = (left * self.signs[0]) @ (right.T * self.signs[1]) + self.keep * begin
+            return exact, np.abs(left) @ np.abs(right.T) + np.abs(begin)
 
     def by_width(self, whole: Array) -> Array:
         """The elements that are stored of D in the order of threads: the first columns, for one width after another."""
