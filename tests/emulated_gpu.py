@@ -114,7 +114,6 @@ class EmulatedGpu(CudaDevice):
     def download(self, array: Any) -> np.ndarray[Any, Any]:
         """The values of a CuPy array, which all have been written."""
         allocation = self.memory.find(array.data.ptr)
-        assert allocation is not None
         raw = allocation.data[array.data.ptr - allocation.address :]
         found = np.lib.stride_tricks.as_strided(
             raw[: array.dtype.itemsize].view(array.dtype), array.shape, array.strides

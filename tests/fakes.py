@@ -92,8 +92,7 @@ class HostPlan:
         self.buffers = dict(storage)
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
-        found: np.ndarray[Any, Any] = self.buffers[name]
-        return found
+        return self.buffers[name]
 
     def close(self) -> None:
         """Memory of the host goes by itself."""

@@ -30,8 +30,7 @@ class TensorCores:
         return int(np.log2(self.dtype.smallest_normal))
 
     def exponents(self, x: Array) -> Array:
-        found: Array = np.maximum(np.frexp(x)[1] - 1, self.least_exponent)
-        return found
+        return np.maximum(np.frexp(x)[1] - 1, self.least_exponent)
 
     def multiplied(self, a: Array, b: Array) -> Array:
         """a b^T of 16 terms (fp16) or 32 (e4m3) at most: products are cut off at a bit that the exponents decide."""
@@ -39,8 +38,7 @@ class TensorCores:
         products = a * b
         largest = np.where(products == 0, -99, self.exponents(a) + self.exponents(b)).max(axis=2, keepdims=True)
         last = np.exp2(largest - float(self.kept))
-        result: Array = (np.trunc(products / last) * last).sum(axis=2)
-        return result
+        return (np.trunc(products / last) * last).sum(axis=2)
 
     def bounded(self, a: Array, b: Array) -> tuple[Array, Array, Array]:
         """The error of such a product, its bound, and the bound that magnitudes alone would give."""

@@ -160,7 +160,6 @@ def test_numpy_is_timed_and_judged(problem: Problem, monkeypatch: pytest.MonkeyP
     assert len(timed.samples_us) == host.LEAST
     assert timed.version == f"numpy {np.__version__}"
     right = baselines.host_baseline(operation)
-    assert right is not None
     spoiled = dataclasses.replace(right, call=lambda p, **x: right.call(p, **right.arguments(x)) * 1.1)
     monkeypatch.setattr(peers, "host_baseline", lambda operation: spoiled)
     wrong = peers.time_host(operation, problem)
@@ -315,10 +314,9 @@ def test_what_cannot_be_a_baseline_is_refused_when_it_is_declared() -> None:
 
 
 def two_outputs() -> Operation[Any]:
-    made: Operation[Any] = simple_operation(
-        "split", "x: n fp32 -> low: n fp32, high: n fp32", not_exact="not tried here"
-    )(lambda x: (np.minimum(x, 0), np.maximum(x, 0)))
-    return made
+    return simple_operation("split", "x: n fp32 -> low: n fp32, high: n fp32", not_exact="not tried here")(
+        lambda x: (np.minimum(x, 0), np.maximum(x, 0))
+    )
 
 
 def test_a_baseline_is_judged_on_the_cpu_with_all_of_its_outputs() -> None:

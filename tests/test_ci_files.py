@@ -46,8 +46,7 @@ def workbench_lines(text: str) -> list[str]:
 
 
 def workflow() -> dict[Any, Any]:
-    made: dict[Any, Any] = yaml.safe_load(WORKFLOW.read_text())
-    return made
+    return yaml.safe_load(WORKFLOW.read_text())
 
 
 def blocks(page: str) -> list[Any]:

@@ -56,8 +56,7 @@ def local(made: Cluster) -> Cluster:
 
 def pids(local: Cluster) -> dict[str, int]:
     """The processes of the workers, by address, without those that have just ended."""
-    found: dict[str, int] = local.client.run(os.getpid, on_error="ignore")
-    return found
+    return local.client.run(os.getpid, on_error="ignore")
 
 
 class Inline(Executor):

@@ -332,7 +332,6 @@ def counting() -> Operation[Any]:
 
 def test_scratch_that_is_left_zero_is_kept_by_stream_and_cleared_for_every_graph(gpu: EmulatedGpu) -> None:
     solve = counting().called
-    assert solve is not None
     small, large = (gpu.upload(np.full(n, 7, np.float32)) for n in (4, 9))
 
     def cleared(x: Any) -> int:
@@ -352,7 +351,6 @@ def test_scratch_that_is_left_zero_is_kept_by_stream_and_cleared_for_every_graph
 
 def test_a_call_in_c_finds_scratch_that_is_left_zero_by_stream(gpu: EmulatedGpu) -> None:
     solve = counting().called
-    assert solve is not None
     x = gpu.upload(np.full(4, 7, np.float32))
     solve(x)
     found = next(iter(solve.ready.values()))

@@ -165,7 +165,6 @@ def test_a_record_does_not_tell_where_the_checkout_lies() -> None:
     (experiment,) = experiments.select(["coalescing"])
     made = studied(wrong(few(experiment, (1,)), "factor * x[i]", "nonsense"))
     failure = made.points[0].verification.failure
-    assert failure is not None
     assert failure.verdict is Verdict.COMPILE_ERROR
     assert 'identifier "nonsense" is undefined' in failure.message
     assert str(cache_folder()) not in failure.message

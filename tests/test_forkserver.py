@@ -138,7 +138,6 @@ def test_a_stage_whose_process_ended_with_the_server_is_asked_again() -> None:
     first, second = registry.operation_of(stage).suite[:2]
     assert stage.supports(first) is None
     server, forked = host._server._process, children()
-    assert server is not None
     os.kill(server.pid, signal.SIGKILL)
     assert ended(forked)
     assert stage.supports(second) is None
@@ -159,7 +158,6 @@ sys.stdin.read()
 def test_server_and_processes_end_with_a_judge_that_is_killed() -> None:
     command = [sys.executable, "-c", JUDGE]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as judge:
-        assert judge.stdout is not None
         started = [int(pid) for pid in judge.stdout.readline().split()]
         judge.kill()
     assert len(started) >= 2 and ended(started)

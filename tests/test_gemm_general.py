@@ -29,13 +29,11 @@ def rng() -> np.random.Generator:
 
 
 def drawn(rng: Any, *shape: int, dtype: Any = BF16) -> Values:
-    found: Values = rng.integers(-2, 3, shape).astype(dtype)
-    return found
+    return rng.integers(-2, 3, shape).astype(dtype)
 
 
 def solved(gpu: EmulatedGpu, *arrays: Any, **options: Any) -> Values:
-    found: Values = gpu.download(ops.gemm(*arrays, out_dtype=np.float32, **options))
-    return found
+    return gpu.download(ops.gemm(*arrays, out_dtype=np.float32, **options))
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

@@ -30,13 +30,11 @@ extern "C" __global__ void vector_add_naive(const IN* a, const IN* b, IN* c, lon
 
 
 def naive() -> Stage[VectorAddProblem]:
-    found: Stage[VectorAddProblem] = registry.operations()["vector_add"].stages[0]
-    return found
+    return registry.operations()["vector_add"].stages[0]
 
 
 def test_a_hazard_that_the_emulator_finds_names_what_is_wrong_on_the_gpu() -> None:
     result = hazards.beside(naive().with_code(RACES), NumpyDevice("cuda", wrong_after=0), examples=5)
-    assert result.failure is not None
     assert result.verdict is result.failure.verdict is Verdict.RACE
     assert "\nthe GPU's answers: mismatch: " in result.failure.message
     assert result.failure.hazards[0].code == "race"
@@ -44,7 +42,6 @@ def test_a_hazard_that_the_emulator_finds_names_what_is_wrong_on_the_gpu() -> No
 
 def test_a_wrong_result_of_the_gpu_in_which_the_emulator_finds_nothing_keeps_its_name() -> None:
     result = hazards.beside(naive(), NumpyDevice("cuda", wrong_after=0), examples=5)
-    assert result.failure is not None
     assert result.verdict is Verdict.MISMATCH
     assert "the emulator finds nothing wrong with the same problem" in result.failure.message
 

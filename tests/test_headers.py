@@ -229,7 +229,6 @@ def _instructions(ptx: str, kernel: str) -> Iterator[tuple[str, str]]:
     """The inline assembly of a kernel: whose line it comes from, and an instruction as it is in `INSTRUCTIONS`."""
     files = {number: Path(name) for number, name in re.findall(r'\.file\s+(\d+) "(.*)"', ptx)}
     body = re.search(rf"\.entry {kernel}\(.*?(?=\.entry|\.file)", ptx, re.DOTALL)
-    assert body is not None
     # for sm_100 lines are named within it, too
     inline = re.compile(r"// begin inline asm\n.*?// end inline asm", re.DOTALL)
     code_of = inline.sub(lambda found: re.sub(r"(?m)^\s*\.loc\s.*\n", "", found[0]), body[0])

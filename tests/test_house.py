@@ -22,8 +22,7 @@ def found(tmp_path: Path) -> Any:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             (path.parent / "__init__.py").touch()
-        lines: list[str] = report(tmp_path)
-        return lines
+        return report(tmp_path)
 
     return found
 

@@ -66,7 +66,6 @@ def test_a_failure_costs_its_own_verdict_only(
     outcome = hazards.beside(stage, device, examples=5, seed=0)
     took = time.monotonic() - started
     assert outcome.verdict in verdicts, outcome
-    assert outcome.failure is not None
     assert "the emulator" in outcome.failure.message
     if outcome.verdict is Verdict.TIMEOUT:
         assert took < 5 + 5
@@ -82,7 +81,6 @@ def test_wrong_arguments_never_reach_the_gpu(device: Device, tmp_path: Path) -> 
     )
     outcome = harness.verify(short, device, examples=2, seed=0)
     assert outcome.verdict is Verdict.LAUNCH_ERROR
-    assert outcome.failure is not None
     assert "4 parameters" in outcome.failure.message
 
 

@@ -28,7 +28,6 @@ def test_a_process_that_is_left_and_a_damaged_database_are_found(
     before = {*kill_anywhere.children()}
     left = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert any(f"process {left.pid} is left" in said for said in kill_anywhere.orphans(before))
-    assert left.stdin is not None
     left.stdin.close()
     for name in (*kill_anywhere.FOLDERS, "work/reports", "work/reports/h200", "work/reports/h200/results"):
         (tmp_path / name).mkdir()

@@ -198,7 +198,6 @@ def test_tensors_are_read_through_the_exchange_of_dlpack_and_launched_on_its_str
     points = (ctypes.cast(in_c, ctypes.c_void_p).value, *gpu.entry_points[1:])
     result = Tensor(0x9000, (4, 8), (8, 1))
     makers, steps = ((lambda: result, ()),), (("k", 5, (1, 1, 1), (32, 1, 1), 0, False, (0, b"abcd", 1)),)
-    assert called is not None
     between: tuple[Any, ...] = (False, (), (), (tuple, ()))
     hot = _launch.ready(
         called.args[0], 0, points, 4, makers, (64,), (64,), None, *between, gpu.enter, gpu.failed, steps

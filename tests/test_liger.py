@@ -154,8 +154,7 @@ def error(baseline: Baseline[Any], problem: Problem) -> str:
 
 def make_of(operation: str) -> Callable[[str], Any]:
     """What makes a problem of an operation from its fields."""
-    parse: Callable[[str], Any] = registry.operations()[operation].problem.parse
-    return parse
+    return registry.operations()[operation].problem.parse
 
 
 def problems(operation: str) -> list[Problem]:

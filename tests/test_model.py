@@ -339,8 +339,7 @@ def operation(problem: type[Problem]) -> Operation[Any]:
 
 
 def problem_with(**attributes: Any) -> type[Problem]:
-    made: type[Problem] = dataclass(frozen=True)(type("Made", (EveryField,), attributes))
-    return made
+    return dataclass(frozen=True)(type("Made", (EveryField,), attributes))
 
 
 @pytest.mark.parametrize(

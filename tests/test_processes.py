@@ -88,7 +88,6 @@ if __name__ == "__main__":
 def test_no_worker_stays_behind_when_its_parent_is_killed(tmp_path: Path) -> None:
     (tmp_path / "works.py").write_text(WORKS)
     parent = subprocess.Popen([sys.executable, str(tmp_path / "works.py")], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
     workers = [int(pid) for pid in parent.stdout.readline().split()]
     assert workers
     parent.send_signal(signal.SIGKILL)

@@ -47,7 +47,6 @@ def test_a_failure_on_the_second_seed_is_one_of_that_seed_neither_stale_nor_a_ra
     assert value(PROBLEM, "a") != value(NEXT, "a") and value(PROBLEM, "c") != value(NEXT, "c")
     outcome = verified(statement)
     failure = outcome.failure
-    assert failure is not None
     assert outcome.verdict is failure.verdict is Verdict.MISMATCH
     assert failure.problem == str(NEXT)
     assert f"--problem '{NEXT}'" in failure.replay
@@ -58,7 +57,6 @@ def test_a_failure_on_the_second_seed_is_one_of_that_seed_neither_stale_nor_a_ra
 def test_a_fault_on_the_second_seed_is_one_of_that_seed() -> None:
     outcome = verified(f"c[a[0] == {value(NEXT, 'a')}f ? 1 : 0] = a[0] + b[0];")
     assert outcome.verdict is Verdict.OUT_OF_BOUNDS
-    assert outcome.failure is not None
     assert outcome.failure.problem == str(NEXT)
     assert "launched" not in outcome.failure.message
 
@@ -66,5 +64,4 @@ def test_a_fault_on_the_second_seed_is_one_of_that_seed() -> None:
 def test_what_is_kept_from_one_launch_to_the_next_is_stale() -> None:
     outcome = verified("if (launches++ == 0) c[0] = a[0] + b[0];")
     assert outcome.verdict is Verdict.STALE
-    assert outcome.failure is not None
     assert outcome.failure.problem == str(PROBLEM)

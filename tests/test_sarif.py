@@ -61,8 +61,7 @@ def check_log(log: dict[str, Any]) -> list[dict[str, Any]]:
             assert re.fullmatch(r"[\w.~!$&'()*+,;=:@/%-]+", artifact["uri"], re.ASCII)  # 3.10.1, RFC 3986
             assert ".." not in artifact["uri"].split("/")  # 3.4.3: normalised
             assert place["physicalLocation"]["region"]["startLine"] >= 1  # 3.30.5
-    found: list[dict[str, Any]] = run["results"]
-    return found
+    return run["results"]
 
 
 def place(result: dict[str, Any], key: str = "locations") -> tuple[str, int]:

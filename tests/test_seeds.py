@@ -19,8 +19,7 @@ def _any_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def verified(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = said(invoke(*VERIFY, *arguments))
-    return found
+    return said(invoke(*VERIFY, *arguments))
 
 
 def test_a_command_draws_from_another_seed_each_time_and_from_one_that_is_given(

@@ -69,7 +69,6 @@ def test_the_function_is_the_reference_in_float64_and_the_model_in_fp32() -> Non
     assert expected["y"].dtype == np.float64
     assert np.array_equal(expected["y"], inputs["x"].astype(np.float64).max(axis=1) + 1e-6)
     assert np.array_equal(expected["index"], inputs["index"] + 1)
-    assert model is not None
     assert model["y"].dtype == np.float32
 
 

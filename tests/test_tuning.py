@@ -300,7 +300,6 @@ def test_what_cannot_be_used_is_recorded_with_its_reason_and_never_timed(
     gpu.wrong = _is(THREADS=32)
     found = search(seconds=1000.0)
     assert len(found.trials) == found.allowed == 5 * 4 * 6
-    assert found.best is not None
     reasons = {frozenset(t.parameters.items()): t.reason for t in table.trials(found.best.key)}
     assert reasons == {frozenset(t.parameters.items()): t.reason for t in found.trials}
     for configuration in stage.configurations():
@@ -392,7 +391,6 @@ def test_a_winner_that_cannot_be_believed_makes_room_for_the_next(
 
     monkeypatch.setattr(timing, "bench", doubt)
     first = search().best
-    assert first is not None
     doubted.add(first.parameters["GROUP"])
     found = search()
     assert found.ok and found.best is not None and found.best.settled

@@ -419,7 +419,6 @@ def killed(store: Versions) -> Iterator[Callable[[int, int], dict[int, int]]]:
     def run(start: int, lines: int) -> dict[int, int]:
         command = [sys.executable, "-c", KEEPS, str(store.path), str(start), str(HERE)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
             said = [process.stdout.readline() for _ in range(lines)]
             process.send_signal(signal.SIGKILL)
             said += process.stdout.readlines()

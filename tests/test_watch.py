@@ -75,11 +75,9 @@ class Watching:
         os.killpg(self.process.pid, signal.SIGKILL)
 
     def next(self) -> Event:
-        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"it has ended: {self.process.stderr.read() if self.process.stderr else ''}"
-        event: Event = json.loads(line)
-        return event
+        return json.loads(line)
 
     def events(self, last: str = "idle") -> dict[str, Event]:
         """What is told until the run is over, or until this."""

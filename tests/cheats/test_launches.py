@@ -39,7 +39,6 @@ def emulator() -> Device:
 def test_a_kernel_that_is_wrong_from_its_seventh_launch_on_is_found(emulator: Device) -> None:
     result = harness.verify(counting("a[i]"), emulator, examples=10, seed=0)
     assert result.verdict is Verdict.STALE
-    assert result.failure is not None
     assert f"in launch {RIGHT + 1} on the same inputs" in result.failure.message
     again = VectorAddProblem.parse(result.failure.problem)
     assert harness.verify(counting("a[i]"), emulator, problem=again).verdict is Verdict.STALE

@@ -81,6 +81,5 @@ def test_large_extents_are_drawn_and_are_no_more_work(spec: str, emulator: Devic
 def test_a_failure_at_a_large_extent_is_made_smaller(emulator: Device) -> None:
     stage = planted_stage("gemm:naive", Change(GEMM, "= from_float<OUT>(m >= 1000 ? 3.f : sum)"))
     result = harness.verify(stage, emulator, examples=EXAMPLES, seed=0)
-    assert result.failure is not None
     m = registry.operation_of(stage).problem.parse(result.failure.problem).m  # type: ignore[attr-defined]
     assert 1000 < m <= 3000

@@ -113,8 +113,7 @@ class Clocks:
 
     def of_warps(self) -> Times:
         """What some lane or other of each warp knows."""
-        known: Times = self.known.reshape(-1, LANES, self.known.shape[1]).max(axis=1)
-        return known
+        return self.known.reshape(-1, LANES, self.known.shape[1]).max(axis=1)
 
     def threads(self, warp: int, mask: int = WARP_MASK) -> list[int]:
         return [warp * LANES + lane for lane in lanes_of(mask)]

@@ -24,7 +24,6 @@ FEW, SOME, MANY = range(3), range(5), range(10)
 def headers() -> list[Path]:
     """The folder with ``nv/target``, which ``cooperative_groups.h`` wants; CuPy has it."""
     spec = find_spec("cupy")
-    assert spec is not None
     assert spec.origin is not None
     return [Path(spec.origin).parent / "_core/include/cupy/_cccl/libcudacxx"]
 

@@ -43,7 +43,6 @@ def test_what_a_copy_reads_stays_until_it_has_landed() -> None:
     launch(IN_PLACE, "RIGHT", 1, 64, 0, None)
     for seed in range(20):
         finding = launch(IN_PLACE, "BUG", 1, 64, seed, FindingKind.RACE)
-        assert finding is not None
         lines = {outer(finding.location), outer(finding.other)}
         assert lines == {line_of(IN_PLACE, "// issued"), line_of(IN_PLACE, "// overwritten")}
 
@@ -222,7 +221,6 @@ def test_a_peer_that_may_have_exited(bug: str) -> None:
     messages = set()
     for seed in SEEDS:
         finding = launch(PEERS, bug, 2, 32, seed, FindingKind.EXITED_WITH_WORK)
-        assert finding is not None
         assert outer(finding.location) == line_of(PEERS, f"// peer {bug[4:]}"), str(finding)
         assert outer(finding.other) == line_of(PEERS, "// exit"), str(finding)
         messages.add("may have exited" in finding.message)
@@ -260,7 +258,6 @@ def test_a_multicast_into_a_block_that_does_not_wait_for_it() -> None:
     found = set()
     for seed in SEEDS:
         finding = launch(MULTICAST, "BUG_MULTICAST", 2, 32, seed, FindingKind.EXITED_WITH_WORK)
-        assert finding is not None
         found.add(frozenset({outer(finding.location), outer(finding.other)}))
     assert found == {frozenset({multicast, left})}
 
@@ -269,7 +266,6 @@ def test_a_multicast_into_a_block_that_does_not_wait_for_it() -> None:
 def test_a_multicast_to_blocks_that_the_cluster_does_not_have(mask: int, says: str) -> None:
     source = MULTICAST.replace("(short)3", f"(short){mask}")
     finding = launch(source, "RIGHT", 2, 32, 0, FindingKind.BAD_OPERAND)
-    assert finding is not None
     assert outer(finding.location) == line_of(source, "// multicast")
     assert says in finding.message and "none beyond its last" in str(finding)
 

@@ -68,7 +68,6 @@ def program_entry(name: str) -> Any:
 
 
 def check_place(finding: Finding, marker: str, source: str = SOURCE) -> None:
-    assert finding.location is not None
     assert finding.location.file.endswith("kernel.cu")
     assert finding.location.line == line_of(source, marker)
     assert marker in finding.source_line
@@ -138,7 +137,6 @@ def test_uninitialised_global_memory() -> None:
     finding = fault_of(FindingKind.UNINITIALISED, program_entry("copy"), 1, 32, [matrix, c, 0], memory=memory)
     check_place(finding, "// call")
     assert (finding.array, finding.index, finding.lane) == ("X", 25, 25)
-    assert finding.other is not None
     assert finding.other.line == line_of(SOURCE, "// inner")
     assert "stores to global memory a value that kernel.cu:3 (from kernel.cu:7) reads from X[2][5], " in str(finding)
     execute(program_entry("copy"), 1, 64, [matrix, c, 0], memory=memory, checks=Checks.NONE)
@@ -401,10 +399,8 @@ def test_asynchronous_faults(source: str, define: str, kinds: set[FindingKind], 
 
 def test_a_read_in_flight_names_both_lines() -> None:
     fault = product(kernels.MMA, "BUG_WAIT")
-    assert fault is not None
     finding = fault.finding
     check_place(finding, "// fragments", kernels.MMA)
-    assert finding.other is not None
     assert finding.other.line == line_of(kernels.MMA, "// copy")
     assert "cp.async.wait_group" in finding.advice
 
@@ -446,7 +442,6 @@ def test_planted_faults_of_the_plain_products() -> None:
         memory=memory,
     )
     check_place(finding, "// result", kernels.TILED)
-    assert finding.other is not None
     assert finding.other.line == line_of(kernels.TILED, "// product")
     assert finding.array == "Bs"
 

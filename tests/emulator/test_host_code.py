@@ -143,7 +143,6 @@ def test_a_file_with_host_code_runs_as_it_is_and_a_fault_is_named_at_its_line(na
     assert report.ok, report
     np.testing.assert_allclose(found.astype(np.float64), np.asarray(expected, np.float64), rtol=2e-5, atol=2e-5)
     finding = run(load(file, entry=entry, defines={"FAULT": 1}))[0].failures[0]
-    assert finding.location is not None
     lines = [finding.location, *finding.location.inlined_at]
     assert (str(file), line_of(text, "// here")) in [(place.file, place.line) for place in lines], finding
     assert finding.source_line.strip() in text
@@ -157,7 +156,6 @@ def test_a_hazard_in_a_header_beside_the_file_is_named_there(tmp_path: Path) -> 
     file = tmp_path / "main.cu"
     file.write_text('#include "inner/all.h"\n__global__ void k(float* y) { put(y); }\nint main() { count(); }\n')
     (finding,) = launch(file, "k", 1, 1, [np.zeros(4, np.float32)]).findings
-    assert finding.location is not None
     assert (Path(finding.location.file), finding.location.line) == (tmp_path / "inner" / "put.cuh", 5)
     assert finding.source_line == header.splitlines()[4]
 

@@ -78,8 +78,6 @@ def test_only_the_lanes_whose_index_overflows_are_blamed_and_the_rest_goes_on() 
     """
     (finding,) = launch(source, "k", 1, 32, [y, 1 << 28]).findings
     assert finding.kind is FindingKind.INDEX_OVERFLOW
-    assert finding.location is not None
-    assert finding.other is not None
     lines = [finding.location.line, finding.other.line]
     assert lines == [line_of(source, "// store"), line_of(source, "// product")]
     assert (finding.lane, y[:8].tolist()) == (16, [16, *range(1, 8)])

@@ -48,7 +48,6 @@ def test_what_several_instructions_have_read_is_overwritten(bug: str) -> None:
         for right in ([], ["FENCED"], ["OTHER_WARP"]):
             launch(OVERWRITTEN.replace("#ifdef RIGHT", "#if 1"), right[0] if right else "RIGHT", 1, 64, seed, None)
         finding = launch(OVERWRITTEN, bug, 1, 64, seed, FindingKind.RACE)
-        assert finding is not None
         assert outer(finding.location) == line_of(OVERWRITTEN, "// overwrites"), str(finding)
         if bug == "MET_IN_PART":
             assert outer(finding.other) == line_of(OVERWRITTEN, "// reads"), str(finding)

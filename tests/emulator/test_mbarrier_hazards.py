@@ -53,8 +53,6 @@ def test_an_mbarrier_that_other_threads_may_not_see() -> None:
     causes = set()
     for seed in SEEDS:
         finding = launch(INITIALISED, "BUG_SYNC", 1, 64, seed, FindingKind.MBARRIER_MISUSE)
-        assert finding is not None
-        assert finding.location is not None
         assert finding.location.line in lines, str(finding)
         causes.add(finding.cause)
     assert causes == {"mbarrier_not_visible", "mbarrier_invalid"}
@@ -113,8 +111,6 @@ def test_an_mbarrier_that_goes_away_while_others_may_use_it() -> None:
     found = set()
     for seed in SEEDS:
         finding = launch(AGAIN, "BUG_AGAIN", 1, 64, seed, FindingKind.MBARRIER_MISUSE)
-        assert finding is not None
-        assert finding.location is not None
         found.add((finding.cause, finding.location.line))
     wait_line = line_of(DEVICE, "try_wait.parity")
     assert found <= {
@@ -213,7 +209,6 @@ def test_what_overwrites_an_mbarrier_is_found_at_its_next_use(by: str) -> None:
 
 def test_an_overwritten_mbarrier_is_named_with_its_initialisation_and_its_use() -> None:
     finding = launch(RING, "BUG_STORE", 2, 64, 0, FindingKind.MBARRIER_MISUSE)
-    assert finding is not None
     assert (finding.warp, finding.lane) == (1, 30)
     assert "overwrites mbarrier `ring" in finding.message
     assert f"initialised at kernel.cu:{line_of(DEVICE, 'mbarrier.init')} (from kernel.cu:" in finding.message
@@ -305,7 +300,6 @@ def test_a_copy_that_completes_on_an_overwritten_mbarrier() -> None:
     used = set()
     for seed in SEEDS:
         finding = launch(LANDING, "BUG_LANDING", 1, 32, seed, FindingKind.MBARRIER_MISUSE)
-        assert finding is not None
         assert outer(finding.location) == line_of(LANDING, "// overwritten"), str(finding)
         used.add(outer(finding.other))
     assert line_of(LANDING, "// loaded") in used

@@ -70,7 +70,6 @@ def test_a_race_is_one_while_lanes_are_yet_to_come_to_a_barrier() -> None:
     expected = {line_of(DIVERGED, f"// {marker}") for marker in ("fills", "reads")}
     for seed in SEEDS:
         finding = launch(DIVERGED, "BUG_RACE", 1, 64, seed, FindingKind.RACE)
-        assert finding is not None
         assert {outer(finding.location), outer(finding.other)} == expected, str(finding)
         assert "__syncthreads() is missing between" in finding.advice
 

@@ -95,9 +95,7 @@ def test_compound_operands() -> None:
 
 def test_guards() -> None:
     plain, negated, free = instructions("@%p1 add.s32 %r1, %r2, 1;\n@!%p2 bra $L;\n$L: ret;")
-    assert plain.guard is not None
     assert (plain.guard.name, plain.guard_negated) == ("%p1", False)
-    assert negated.guard is not None
     assert (negated.guard.name, negated.guard_negated) == ("%p2", True)
     assert free.guard is None
 

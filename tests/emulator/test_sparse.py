@@ -150,7 +150,6 @@ def test_metadata_that_nothing_has_written_spoils_its_rows() -> None:
 def test_its_operations_are_counted_apart_from_dense_ones() -> None:
     memory, args = arguments(np.full(32, FIRST, np.uint32))
     counted = execute(product(BYTES.format(ORDERED)), 1, 32, args, memory=memory, counters=True).counters
-    assert counted is not None
     assert counted.tensor_operations() == {"sp.m16n8k64.s32.s8.s8.s32": 2 * 16 * 8 * 64}
 
 

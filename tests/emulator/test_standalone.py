@@ -56,7 +56,6 @@ def test_a_hazard_is_in_the_report_with_name_line_and_counts() -> None:
     report = launch(SCALE, "scale", 4, 32, {"in": x, "out": y, "f": 1.0, "n": 101})
     (finding,) = report.findings
     assert (finding.kind, finding.array, finding.index) == (FindingKind.OUT_OF_BOUNDS, "in", 100)
-    assert finding.location is not None
     assert finding.location.line == line_of(SCALE, "// here")
     assert "if (i < n)" in finding.source_line
     assert report.statistics.warp_instructions > 0
@@ -295,7 +294,6 @@ def test_a_file_may_begin_with_a_byte_order_mark_and_have_a_name_beyond_ascii(tm
     for source in (path, f"\ufeff{text.replace('HALF', '2')}"):
         x, y = xy()
         finding = launch(source, "scale", 4, 32, [x, y, 1, 101]).findings[0]
-        assert finding.location is not None
         assert finding.location.line == line_of(text, "// here")
         assert "f / " in finding.source_line
         assert source is not path or str(path) in str(finding)

@@ -178,12 +178,10 @@ def finding_of(name: str, *defines: str, bytes_written: int = 100, seed: int = 0
 
 
 def check_lines(finding: Finding, matters: str, enters: str | None, source: str = SOURCE) -> None:
-    assert finding.location is not None
     assert finding.location.line == line_of(source, matters), str(finding)
     if enters is None:
         assert finding.other is None
     else:
-        assert finding.other is not None
         assert finding.other.line == line_of(source, enters), str(finding)
         assert f"a value that kernel.cu:{finding.other.line} " in str(finding)
     assert f"kernel.cu:{finding.location.line}: uninitialised: " in str(finding)

@@ -100,7 +100,6 @@ def test_a_barrier_in_a_branch_that_the_compiler_has_removed_for_a_broken_promis
     (finding,) = judged(source).failures
     assert finding.kind is FindingKind.DIVERGENT_COLLECTIVE
     assert finding.code == "barrier_optimised_away"
-    assert finding.location is not None
     assert finding.location.line == line_of(source, "// here")
     assert judged(PROMISED.replace("FIRST", "0")).ok
 
@@ -219,7 +218,6 @@ def test_a_store_to_constant_memory_is_named_where_the_compiler_has_put_a_trap(c
     source = CONSTANT.replace("if (x[0] > 0)", condition)
     (finding,) = launch(source, "k", 1, 8, [np.ones(8, np.float32)]).findings
     assert finding.kind is FindingKind.READ_ONLY
-    assert finding.location is not None
     assert finding.location.line == line_of(source, "// store")
     assert "constant memory" in finding.message
     assert "a trap in its place" in finding.message

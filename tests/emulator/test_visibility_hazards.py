@@ -19,7 +19,6 @@ def check(source: str, bug: str, lines: set[str], words: str, *, block: int, gri
     for seed in SEEDS:
         launch(source, "RIGHT", grid, block, seed, None)
         finding = launch(source, bug, grid, block, seed, FindingKind.RACE)
-        assert finding is not None
         assert {outer(finding.location), outer(finding.other)} == {line_of(source, f"// {m}") for m in lines}, finding
         for part in words.split(" ... "):
             assert part in str(finding), str(finding)
@@ -240,7 +239,6 @@ def test_the_read_only_cache_is_for_what_no_thread_writes(bug: str) -> None:
     for seed in SEEDS:
         launch(READ_ONLY.replace("i ^ 32]", "i]"), "RIGHT", 1, 64, seed, None)
         finding = launch(READ_ONLY, bug, 1, 64, seed, FindingKind.RACE)
-        assert finding is not None
         assert {outer(finding.location), outer(finding.other)} == expected, str(finding)
         assert finding.cause == ("incoherent_load" if bug == "STORED_BEFORE" else "read_only_changed")
         assert "goes through the read-only cache" in finding.message

@@ -212,7 +212,6 @@ def test_a_phase_that_ends_before_all_its_copies() -> None:
     launch(TWO_COPIES, "RIGHT", 1, 64, 0, None)
     for seed in SEEDS:
         finding = launch(TWO_COPIES, "BUG_HALF", 1, 64, seed, FindingKind.MBARRIER_MISUSE)
-        assert finding is not None
         assert outer(finding.location) == line_of(TWO_COPIES, "// loaded"), str(finding)
         assert outer(finding.other) == line_of(TWO_COPIES, "// expected"), str(finding)
         assert "128 bytes is on its way: too few are expected" in finding.message
@@ -297,7 +296,6 @@ def test_registers_given_and_taken() -> None:
 def test_misused_setmaxnreg(define: str, line: str, words: str) -> None:
     for seed in SEEDS:
         finding = registers(define, seed=seed)
-        assert finding is not None
         lines = [line] if line else ["give", "take"]
         assert outer(finding.location) in [line_of(REGISTERS, f"// {name}") for name in lines], str(finding)
         assert words in str(finding), str(finding)
@@ -319,7 +317,6 @@ def test_setmaxnreg_by_three_warps() -> None:
     """The taking warpgroup cannot go on either, so that the blame is found when the giving warps have gone."""
     for seed in SEEDS:
         finding = registers("BUG_THREE", seed=seed)
-        assert finding is not None
         assert outer(finding.location) == line_of(REGISTERS, "// three")
         assert outer(finding.other) == line_of(REGISTERS, "// end")
         assert "only some of warps 4-7 execute `setmaxnreg.dec" in finding.message
@@ -390,6 +387,5 @@ def test_misused_barriers(bug: str, kind: FindingKind, lines: list[str], words: 
     launch(BARRIERS, "RIGHT", 1, 128, 0, None)
     for seed in SEEDS:
         finding = launch(BARRIERS, bug, 1, 128, seed, kind)
-        assert finding is not None
         assert outer(finding.location) in [line_of(BARRIERS, f"// {line}") for line in lines], str(finding)
         assert words in str(finding), str(finding)

@@ -117,8 +117,7 @@ def _wrong_but(tamper: Callable[[], None]) -> Stage[Any]:
 
     def tampering(problem: Any, size: Mapping[str, int]) -> Launch:
         tamper()
-        launch: Launch = plan(problem, size)
-        return launch
+        return plan(problem, size)
 
     return dataclasses.replace(wrong, plan_for=tampering)
 
@@ -155,7 +154,6 @@ def test_changing_what_judges_is_found_out_and_put_back(
 ) -> None:
     result = verify(_wrong_but(tamper), emulator)
     assert result.verdict is Verdict.TAMPERING
-    assert result.failure is not None
     assert name in result.failure.message
     (right,) = registry.select(["vector_add:vectorized"])
     assert verify(right, emulator).verdict is Verdict.PASS

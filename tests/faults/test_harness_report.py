@@ -16,8 +16,7 @@ from workbench.devices.emulated import EmulatedDevice
 
 
 def committed() -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((REPORTS / RECORD).read_text())
-    return record
+    return json.loads((REPORTS / RECORD).read_text())
 
 
 def test_the_committed_record_has_every_fault_found_in_the_emulator() -> None:
