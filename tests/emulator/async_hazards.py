@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 from emulation import compile_cuda, fault_of, line_of
-from sample_kernels import DEVICE
+from sample_kernels import on_device
 
 from workbench.emulator import Finding, FindingKind, Memory, execute
 from workbench.emulator.ptx import SourceLocation
 
 SEEDS = range(10)
 
-HEAD = (
-    DEVICE
-    + """
+HEAD = on_device("""
 #define FENCE_PROXY asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
 #define FENCE asm volatile("fence.acq_rel.cta;" ::: "memory")
 #define FENCE_INIT asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory")
@@ -40,8 +38,12 @@ __device__ __forceinline__ unsigned at(const void* p, unsigned r) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(address(p)), "r"(r));
     return a;
 }
-"""
-)
+""")
+
+
+def cuda(text: str) -> str:
+    """CUDA C++ behind what kernels of hazards are written with."""
+    return HEAD + text
 
 
 def launch(source: str, define: str, grid: int, block: int, seed: int, kind: FindingKind | None) -> Finding | None:

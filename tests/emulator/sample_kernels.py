@@ -22,6 +22,12 @@ __device__ __forceinline__ void copy4(void* to, const void* from) {
 }
 """
 
+
+def on_device(text: str) -> str:
+    """CUDA C++ behind what it is written with."""
+    return DEVICE + text
+
+
 NAIVE = """
 extern "C" __global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {
     int row = blockIdx.y * blockDim.y + threadIdx.y, column = blockIdx.x * blockDim.x + threadIdx.x;

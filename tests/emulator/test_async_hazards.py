@@ -6,14 +6,12 @@ A kernel is right as it stands; ``-DBUG_...`` plants one hazard, on the line tha
 from __future__ import annotations
 
 import pytest
-from async_hazards import HEAD, SEEDS, check, launch, outer
+from async_hazards import SEEDS, check, cuda, launch, outer
 from emulation import line_of
 
 from workbench.emulator import FindingKind, KernelFault
 
-IN_PLACE = (
-    HEAD
-    + """
+IN_PLACE = cuda("""
 extern "C" __global__ void k(int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 full;
@@ -34,8 +32,7 @@ extern "C" __global__ void k(int* a, int* x) {
     wait(&full, 0);
     x[t] = tile[t];
 }
-"""
-)
+""")
 
 
 def test_what_a_copy_reads_stays_until_it_has_landed() -> None:
@@ -49,9 +46,7 @@ def test_what_a_copy_reads_stays_until_it_has_landed() -> None:
 
 # --------------------------------------------------------------------------------------------------------- proxy fence
 
-BULK_STORE = (
-    HEAD
-    + """
+BULK_STORE = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     tile[threadIdx.x] = a[threadIdx.x];  // stored
@@ -71,8 +66,7 @@ extern "C" __global__ void k(const int* a, int* x) {
         WAIT_STORES;
     }
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize("bug", ["BUG_NONE", "BUG_ONE"])
@@ -84,9 +78,7 @@ def test_a_proxy_fence_may_stand_anywhere_on_the_way() -> None:
     launch(BULK_STORE, "CONSUMER", 1, 64, 0, None)
 
 
-OVERWRITTEN = (
-    HEAD
-    + """
+OVERWRITTEN = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -110,17 +102,14 @@ extern "C" __global__ void k(const int* a, int* x) {
     wait(&bar, 1);
     x[threadIdx.x] += tile[threadIdx.x];
 }
-"""
-)
+""")
 
 
 def test_a_bulk_load_over_ordinary_stores_without_a_proxy_fence() -> None:
     check(OVERWRITTEN, "BUG_CLEAR", FindingKind.PROXY_FENCE, "loaded", "cleared", "overwrites `tile`", block=64)
 
 
-THROUGH_GLOBAL = (
-    HEAD
-    + """
+THROUGH_GLOBAL = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -137,17 +126,14 @@ extern "C" __global__ void k(const int* a, int* x) {
     wait(&bar, 0);
     x[64 + threadIdx.x] = tile[63 - threadIdx.x];
 }
-"""
-)
+""")
 
 
 def test_a_bulk_load_of_what_the_launch_has_stored_to_global_memory() -> None:
     check(THROUGH_GLOBAL, "BUG_GLOBAL", FindingKind.PROXY_FENCE, "loaded", "stored", "proxy.async.global", block=64)
 
 
-FLAG = (
-    HEAD
-    + """
+FLAG = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[32];
     __shared__ volatile int flag;
@@ -169,17 +155,14 @@ extern "C" __global__ void k(const int* a, int* x) {
         WAIT_STORES;
     }
 }
-"""
-)
+""")
 
 
 def test_a_proxy_fence_is_handed_over_by_a_flag() -> None:
     check(FLAG, "BUG_FLAG", FindingKind.PROXY_FENCE, "copied", "stored", block=64)
 
 
-PEERS = (
-    HEAD
-    + """
+PEERS = cuda("""
 extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const int* a, int* x) {
     __shared__ __align__(128) int mine[32];
     __shared__ __align__(8) u64 bar;
@@ -211,8 +194,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const int* a, int* x) {
     CLUSTER_WAIT;
 #endif
 }  // exit
-"""
-)
+""")
 
 
 @pytest.mark.parametrize("bug", ["BUG_READ", "BUG_WRITE", "BUG_ARRIVE"])
@@ -227,9 +209,7 @@ def test_a_peer_that_may_have_exited(bug: str) -> None:
     assert messages == {True, False}
 
 
-MULTICAST = (
-    HEAD
-    + """
+MULTICAST = cuda("""
 extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -247,8 +227,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const int* a, int* x) {
     wait(&bar, 0);
     x[rank() * 32 + threadIdx.x] = tile[threadIdx.x];
 }  // left
-"""
-)
+""")
 
 
 def test_a_multicast_into_a_block_that_does_not_wait_for_it() -> None:
@@ -270,9 +249,7 @@ def test_a_multicast_to_blocks_that_the_cluster_does_not_have(mask: int, says: s
     assert says in finding.message and "none beyond its last" in str(finding)
 
 
-LEAK = (
-    HEAD
-    + """
+LEAK = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -287,8 +264,7 @@ extern "C" __global__ void k(const int* a, int* x) {
 #endif
     x[threadIdx.x] = 1;
 }  // exit
-"""
-)
+""")
 
 
 def test_a_block_that_never_waits_for_its_load() -> None:
@@ -297,9 +273,7 @@ def test_a_block_that_never_waits_for_its_load() -> None:
 
 # --------------------------------------------------------------------------------------------------- parts of a copy
 
-PIECE = (
-    HEAD
-    + """
+PIECE = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -316,8 +290,7 @@ extern "C" __global__ void k(const int* a, int* x) {
         x[1] = tile[AT];
     }
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize("at", [3, 4, 7, 8, 15, 16])

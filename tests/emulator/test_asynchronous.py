@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 from asynchronous import REGISTERS
 from emulation import Array, compile_cuda, fault_of, module
-from sample_kernels import DEVICE
+from sample_kernels import on_device
 
 from workbench.emulator import FindingKind, Memory, Program, execute
 
 # ------------------------------------------------------------------------------------------------------------ cp.async
 
 
-GROUPS = (
-    DEVICE
-    + """
+GROUPS = on_device("""
 #define COMMIT asm volatile("cp.async.commit_group;" ::: "memory")
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ int tile[4];
@@ -38,8 +36,7 @@ extern "C" __global__ void k(const int* a, int* x) {
     x[2] = tile[2]; x[3] = tile[3];
 #endif
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize("define", ["ALL", "SOME"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from asynchronous import REGISTERS, WAIT, tensor_kernel
 from emulation import compile_cuda, fault_of, module
-from sample_kernels import DEVICE
+from sample_kernels import on_device
 
 from workbench.emulator import FindingKind, Memory, Program, TensorMap, execute
 
@@ -48,9 +48,7 @@ def test_outside_a_tensor_may_be_nan() -> None:
     assert (found[4:].view(np.uint32) == 0x7FF77FF7).all()  # as an H200 fills
 
 
-BULK = (
-    DEVICE
-    + """
+BULK = on_device("""
 extern "C" __global__ void k(const int* a, int* x, int bytes) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -81,8 +79,7 @@ extern "C" __global__ void k(const int* a, int* x, int bytes) {
         tile[1] = 5;
     }
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -129,9 +126,7 @@ def test_a_tensor_map_may_lie_in_global_memory() -> None:
 
 # ------------------------------------------------------------------------------------------------------------ clusters
 
-CLUSTER = (
-    DEVICE
-    + """
+CLUSTER = on_device("""
 __device__ unsigned rank() { unsigned r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
 __device__ void meet() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -158,8 +153,7 @@ extern "C" __global__ void __cluster_dims__(4, 1, 1) k(int* x) {
     meet();
     x[blockIdx.x * 64 + t] = value; x[blockIdx.x * 64 + 32 + t] = inbox[t];
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -173,9 +167,7 @@ def test_blocks_of_a_cluster_reach_each_other(seed: int) -> None:
     assert np.array_equal(found[:, 1], np.broadcast_to((rank - 1) % 4 + 1, (8, 32)))
 
 
-MULTICAST = (
-    DEVICE
-    + """
+MULTICAST = on_device("""
 struct __align__(64) Map { unsigned long long opaque[16]; };
 extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const __grid_constant__ Map map, float* x) {
     __shared__ __align__(1024) float tile[64];
@@ -196,8 +188,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const __grid_constant__ M
     x[blockIdx.x * 64 + threadIdx.x] = tile[threadIdx.x];
     asm volatile("barrier.cluster.arrive.aligned;\\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize("seed", range(3))

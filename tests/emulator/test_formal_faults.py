@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from async_hazards import HEAD
+from async_hazards import cuda
 from emulation import compile_cuda, line_of
 
 from workbench.emulator import Report, Severity, launch
 
-BULK = (
-    HEAD
-    + """
+BULK = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64], out[64];
     __shared__ __align__(8) u64 bar;
@@ -44,8 +42,7 @@ extern "C" __global__ void k(const int* a, int* x) {
 #endif
     }
 }
-"""
-)
+""")
 
 
 def bulk(*defines: str, seed: int = 0, strict: bool = False) -> tuple[Report, list[int]]:
@@ -85,9 +82,7 @@ def test_the_real_fault_is_an_error(define: str, codes: set[str]) -> None:
         assert report.failures[0].code in codes, str(report)
 
 
-SENT = (
-    HEAD
-    + """
+SENT = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64], got[64];
     __shared__ __align__(8) u64 bar;
@@ -111,8 +106,7 @@ extern "C" __global__ void k(const int* a, int* x) {
     CLUSTER_WAIT;
 #endif
 }
-"""
-)
+""")
 
 
 def test_a_block_that_exits_while_a_copy_may_read_its_shared_memory() -> None:

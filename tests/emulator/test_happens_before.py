@@ -10,32 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import random_programs as rp
 from happens_before import Done, by_warp, without_races
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from program_text import ptx_of
-from random_programs import (
-    LANES,
-    SCOPES,
-    WARP_MASK,
-    WORDS,
-    Access,
-    Barrier,
-    ClusterArrive,
-    ClusterWait,
-    CopyWait,
-    Drain,
-    DrainWait,
-    Fence,
-    Fetch,
-    Flag,
-    Mbarrier,
-    Operation,
-    Place,
-    WarpSync,
-    accesses_of,
-    lanes_of,
-)
 from random_programs import Program as Drawn
 
 from workbench.emulator import Finding, FindingKind, KernelFault, Memory, Program, execute
@@ -43,13 +22,13 @@ from workbench.emulator import Finding, FindingKind, KernelFault, Memory, Progra
 SEEDS = (0, 1, 2)
 LOWER, UPPER = 0xFFFF, 0xFFFF0000
 
-masks = st.sampled_from((WARP_MASK, 1, 1 << 5, LOWER, UPPER, 0x21))
+masks = st.sampled_from((rp.WARP_MASK, 1, 1 << 5, LOWER, UPPER, 0x21))
 mostly = st.sampled_from((True, True, False))
-scopes = st.sampled_from((*SCOPES, "gpu"))
+scopes = st.sampled_from((*rp.SCOPES, "gpu"))
 
 
 @st.composite
-def accesses(draw: st.DrawFn, warps: int, cluster: bool) -> Access:
+def accesses(draw: st.DrawFn, warps: int, cluster: bool) -> rp.Access:
     kind = draw(st.sampled_from(("load", "store", "load", "store", "atomic", "copy")))
     space = "shared" if kind == "copy" else draw(st.sampled_from(("shared", "shared", "global")))
     if (kind, space) == ("load", "global") and draw(st.booleans()):
@@ -59,16 +38,18 @@ def accesses(draw: st.DrawFn, warps: int, cluster: bool) -> Access:
     base, turn = draw(st.sampled_from((0, 0, 4, 16, 32))), draw(st.sampled_from((0, 0, 1, 16)))
     peer = cluster and space == "shared" and kind != "copy" and draw(st.booleans())
     scope = draw(scopes) if kind == "atomic" else "gpu"
-    return Access(draw(st.integers(0, warps - 1)), kind, space, draw(masks), base, words, stride, turn, peer, scope)
+    return rp.Access(draw(st.integers(0, warps - 1)), kind, space, draw(masks), base, words, stride, turn, peer, scope)
 
 
 @st.composite
-def bulk_copies(draw: st.DrawFn, warps: tuple[int, ...], mbarrier: int) -> Fetch | Drain:
+def bulk_copies(draw: st.DrawFn, warps: tuple[int, ...], mbarrier: int) -> rp.Fetch | rp.Drain:
     base, words = draw(st.sampled_from((0, 4, 16, 32))), draw(st.sampled_from((4, 8, 32)))
-    access = Access(draw(st.sampled_from(warps)), "", "shared", draw(st.sampled_from((1, 1 << 5))), base, words, 0, 0)
+    access = rp.Access(
+        draw(st.sampled_from(warps)), "", "shared", draw(st.sampled_from((1, 1 << 5))), base, words, 0, 0
+    )
     if draw(st.booleans()):
-        return Drain(replace(access, kind="drain"))
-    return Fetch(replace(access, kind="fetch"), mbarrier, draw(st.sampled_from(warps)), draw(masks))
+        return rp.Drain(replace(access, kind="drain"))
+    return rp.Fetch(replace(access, kind="fetch"), mbarrier, draw(st.sampled_from(warps)), draw(masks))
 
 
 @st.composite
@@ -76,7 +57,7 @@ def programs(draw: st.DrawFn) -> Drawn:
     blocks, size = draw(st.sampled_from(((1, 2), (1, 3), (2, 1), (2, 2))))
     warps, cluster = blocks * size, blocks == 2 and draw(st.booleans())
     arrived = False
-    operations: list[Operation] = []
+    operations: list[rp.Operation] = []
     kinds = (
         "access",
         "access",
@@ -100,36 +81,36 @@ def programs(draw: st.DrawFn) -> Drawn:
                 operations.append(draw(bulk_copies(inside, number)))
             case "wait":
                 pending = draw(st.sampled_from((0, 0, 1)))
-                wait = draw(st.sampled_from((CopyWait(warp, pending), DrainWait(warp, pending))))
-                operations.append(replace(wait, read=draw(st.booleans())) if isinstance(wait, DrainWait) else wait)
+                wait = draw(st.sampled_from((rp.CopyWait(warp, pending), rp.DrainWait(warp, pending))))
+                operations.append(replace(wait, read=draw(st.booleans())) if isinstance(wait, rp.DrainWait) else wait)
             case "warp":
-                operations.append(WarpSync(warp, draw(masks)))
+                operations.append(rp.WarpSync(warp, draw(masks)))
             case "fence":
-                operations.append(Fence(warp, draw(masks), draw(scopes)))
-            case "barrier" if (barriers := sum(isinstance(o, Barrier) for o in operations)) < 15:
+                operations.append(rp.Fence(warp, draw(masks), draw(scopes)))
+            case "barrier" if (barriers := sum(isinstance(o, rp.Barrier) for o in operations)) < 15:
                 group = tuple(draw(st.permutations(inside))[: draw(st.integers(1, size))])
                 arriving = draw(st.integers(0, len(group) - 1))
-                operations.append(Barrier(barriers + 1, group[:arriving], group[arriving:]))
+                operations.append(rp.Barrier(barriers + 1, group[:arriving], group[arriving:]))
             case "flag" if warps > 1:
                 source, target = draw(st.permutations(range(warps)))[:2]
                 near = source // size == target // size
                 space = draw(st.sampled_from(("shared", "global"))) if near else "global"
                 asked = draw(scopes), draw(scopes)
                 operations.append(
-                    Flag(number, space, source, draw(masks), target, draw(masks), draw(mostly), draw(mostly), asked)
+                    rp.Flag(number, space, source, draw(masks), target, draw(masks), draw(mostly), draw(mostly), asked)
                 )
             case "cluster" if cluster:
                 everyone = tuple(range(warps))
-                operations.append(ClusterWait(everyone) if arrived else ClusterArrive(everyone, draw(mostly)))
+                operations.append(rp.ClusterWait(everyone) if arrived else rp.ClusterArrive(everyone, draw(mostly)))
                 arrived = not arrived
             case "mbarrier" if size > 1 or cluster:
                 among = tuple(range(warps)) if cluster else inside
                 target, *sources = draw(st.permutations(among))[: draw(st.integers(2, len(among)))]
                 operations.append(
-                    Mbarrier(number, tuple(sources), draw(masks), target, draw(masks), draw(mostly), draw(mostly))
+                    rp.Mbarrier(number, tuple(sources), draw(masks), target, draw(masks), draw(mostly), draw(mostly))
                 )
     if arrived:
-        operations.append(ClusterWait(tuple(range(warps))))
+        operations.append(rp.ClusterWait(tuple(range(warps))))
     return Drawn(blocks, size, tuple(operations), cluster)
 
 
@@ -147,9 +128,9 @@ def drawn(examples: int) -> settings:
 def hazard_of(program: Drawn, seed: int) -> Finding | None:
     entry, memory = Program.from_ptx(ptx_of(program), "p.cu").entries["k"], Memory()
     length = len(program.operations) + 1
-    sizes = {"words": WORDS, "flags": program.rooms, "source": LANES * length}
+    sizes = {"words": rp.WORDS, "flags": program.rooms, "source": rp.LANES * length}
     arguments = [memory.upload(np.zeros(size, np.uint32), name) for name, size in sizes.items()]
-    grid, block = program.blocks, program.warps * LANES
+    grid, block = program.blocks, program.warps * rp.LANES
     try:
         cluster = 2 if program.cluster else 1
         execute(
@@ -171,18 +152,18 @@ def hazard_of(program: Drawn, seed: int) -> Finding | None:
 def must_be_found(program: Drawn) -> bool:
     """Whether there is a race besides those that docs/emulator.md says are not all seen."""
     clocks, arrivals = by_warp(program), by_warp(program, by_arrival=True)
-    readers: dict[Place, set[int]] = {}
+    readers: dict[rp.Place, set[int]] = {}
     for operation in program.operations:
-        for access in accesses_of(operation):
+        for access in rp.accesses_of(operation):
             if access.kind in ("load", "drain", "atomic"):
-                for lane in lanes_of(access.lanes):
+                for lane in rp.lanes_of(access.lanes):
                     for cell in access.cells(lane):
                         readers.setdefault(clocks.place(access, cell), set()).add(access.warp)
     for number, operation in enumerate(program.operations):
-        racing = isinstance(operation, Flag) and not program.is_strong(operation)
+        racing = isinstance(operation, rp.Flag) and not program.is_strong(operation)
         if racing and clocks.apart.isdisjoint(operation.warps):  # else lanes may be so far ahead that it has been told
             return True
-        for access in accesses_of(operation):
+        for access in rp.accesses_of(operation):
             for before, lane, place in clocks.races(number, access):
                 if counts(before, access, lane, len(readers.get(place, ()))):
                     return True
@@ -194,13 +175,13 @@ def must_be_found(program: Drawn) -> bool:
     return False
 
 
-def told_by_lockstep(before: Done, access: Access) -> bool:
+def told_by_lockstep(before: Done, access: rp.Access) -> bool:
     """Whether an access that only an arrival by other lanes tells of must be found: where its lane is kept."""
     apart = before.access.words <= before.access.stride
     return apart and before.access.kind == "store" and access.kind in ("load", "store") and not access.copies
 
 
-def counts(before: Done, access: Access, lane: int, readers: int) -> bool:
+def counts(before: Done, access: rp.Access, lane: int, readers: int) -> bool:
     """Whether two accesses that race must be found: of those within a warp, not all."""
     if before.access.warp != access.warp or "read" in (before.access.kind, access.kind) or before.access.kind == "put":
         return True
@@ -215,20 +196,20 @@ def counts(before: Done, access: Access, lane: int, readers: int) -> bool:
     return readers == 1
 
 
-def in_global(kind: str, lanes: int = WARP_MASK, stride: int = 1, turn: int = 0) -> Access:
-    return Access(0, kind, "global", lanes, 0, 1, stride, turn)
+def in_global(kind: str, lanes: int = rp.WARP_MASK, stride: int = 1, turn: int = 0) -> rp.Access:
+    return rp.Access(0, kind, "global", lanes, 0, 1, stride, turn)
 
 
-def shared(kind: str, warp: int, lanes: int, base: int = 0, stride: int = 0) -> Access:
-    return Access(warp, kind, "shared", lanes, base, 1, stride, 0)
+def shared(kind: str, warp: int, lanes: int, base: int = 0, stride: int = 0) -> rp.Access:
+    return rp.Access(warp, kind, "shared", lanes, base, 1, stride, 0)
 
 
-def each(kind: str, turn: int = 0, warp: int = 0) -> Access:
-    return Access(warp, kind, "shared", WARP_MASK, 0, 1, 1, turn, scope="cta")
+def each(kind: str, turn: int = 0, warp: int = 0) -> rp.Access:
+    return rp.Access(warp, kind, "shared", rp.WARP_MASK, 0, 1, 1, turn, scope="cta")
 
 
-def bulk(kind: str, warp: int, base: int, words: int) -> Access:
-    return Access(warp, kind, "shared", 1, base, words, 0, 0)
+def bulk(kind: str, warp: int, base: int, words: int) -> rp.Access:
+    return rp.Access(warp, kind, "shared", 1, base, words, 0, 0)
 
 
 @pytest.mark.long
@@ -238,19 +219,19 @@ def bulk(kind: str, warp: int, base: int, words: int) -> Access:
         1,
         3,
         (
-            Mbarrier(0, (1, 2), WARP_MASK, 0, 1, True, True),
-            Flag(1, "shared", 1, UPPER, 2, LOWER, True, True),
-            Barrier(1, (0,), (1, 2)),
+            rp.Mbarrier(0, (1, 2), rp.WARP_MASK, 0, 1, True, True),
+            rp.Flag(1, "shared", 1, UPPER, 2, LOWER, True, True),
+            rp.Barrier(1, (0,), (1, 2)),
         ),
     )
 )
 @example(  # lanes that have met go on together
-    Drawn(1, 2, (Flag(0, "shared", 1, 1, 0, 1, True, True), shared("store", 0, WARP_MASK)))
+    Drawn(1, 2, (rp.Flag(0, "shared", 1, 1, 0, 1, True, True), shared("store", 0, rp.WARP_MASK)))
 )
 @example(Drawn(1, 1, (in_global("atomic"), in_global("store"))))  # each lane its own element
-@example(Drawn(1, 1, (in_global("load", LOWER, 0), WarpSync(0, LOWER), in_global("store", 1, 0))))
+@example(Drawn(1, 1, (in_global("load", LOWER, 0), rp.WarpSync(0, LOWER), in_global("store", 1, 0))))
 @example(  # of the lanes of a warp these have read, and these have met
-    Drawn(1, 1, (shared("load", 0, 0x21), WarpSync(0, 0x21), shared("store", 0, 1)))
+    Drawn(1, 1, (shared("load", 0, 0x21), rp.WarpSync(0, 0x21), shared("store", 0, 1)))
 )
 @given(programs())
 def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
@@ -262,19 +243,19 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
 
 @pytest.mark.long
 @drawn(150)
-@example(Drawn(1, 1, (shared("atomic", 0, WARP_MASK), shared("store", 0, 1 << 5))))
+@example(Drawn(1, 1, (shared("atomic", 0, rp.WARP_MASK), shared("store", 0, 1 << 5))))
 @example(  # to wait for others is not to meet
-    Drawn(1, 2, (shared("store", 0, 1), Mbarrier(0, (1,), 1, 0, WARP_MASK, True, True), shared("load", 0, 2)))
+    Drawn(1, 2, (shared("store", 0, 1), rp.Mbarrier(0, (1,), 1, 0, rp.WARP_MASK, True, True), shared("load", 0, 2)))
 )
 @example(  # a relaxed arrival at the cluster's barrier says nothing, not to lanes of the same warp either
     Drawn(
         2,
         1,
         (
-            Fetch(bulk("fetch", 0, 0, 4), 0, 0, 1 << 5),
-            ClusterArrive((0, 1), False),
-            ClusterWait((0, 1)),
-            Drain(bulk("drain", 0, 0, 4)),
+            rp.Fetch(bulk("fetch", 0, 0, 4), 0, 0, 1 << 5),
+            rp.ClusterArrive((0, 1), False),
+            rp.ClusterWait((0, 1)),
+            rp.Drain(bulk("drain", 0, 0, 4)),
         ),
         cluster=True,
     )
@@ -283,48 +264,48 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
     Drawn(
         2,
         1,
-        (ClusterArrive((0, 1), True), shared("store", 0, 1), ClusterWait((0, 1)), shared("load", 0, 2)),
+        (rp.ClusterArrive((0, 1), True), shared("store", 0, 1), rp.ClusterWait((0, 1)), shared("load", 0, 2)),
         cluster=True,
     )
 )
 @example(  # shared memory of the other block
-    Drawn(2, 1, (shared("load", 1, WARP_MASK), replace(shared("store", 0, 1), peer=True)), cluster=True)
+    Drawn(2, 1, (shared("load", 1, rp.WARP_MASK), replace(shared("store", 0, 1), peer=True)), cluster=True)
 )
 @example(  # lanes that have exited have not met those that come later
-    Drawn(1, 2, (shared("load", 1, 1), Mbarrier(0, (0,), 1, 1, UPPER, True, True), shared("store", 1, 1 << 27)))
+    Drawn(1, 2, (shared("load", 1, 1), rp.Mbarrier(0, (0,), 1, 1, UPPER, True, True), shared("store", 1, 1 << 27)))
 )
 @example(  # a copy that has landed says nothing of what its warp has done since
     Drawn(
         1,
         2,
         (
-            Fetch(bulk("fetch", 0, 32, 32), 0, 1, LOWER),
-            Fetch(bulk("fetch", 1, 16, 32), 1, 1, WARP_MASK),
+            rp.Fetch(bulk("fetch", 0, 32, 32), 0, 1, LOWER),
+            rp.Fetch(bulk("fetch", 1, 16, 32), 1, 1, rp.WARP_MASK),
             shared("atomic", 0, LOWER, 16, 1),
         ),
     )
 )
 @example(  # an arrival tells of what its own lane has done
-    Drawn(1, 2, (each("store"), Mbarrier(0, (0,), 1, 1, WARP_MASK, True, True), each("load", warp=1)))
+    Drawn(1, 2, (each("store"), rp.Mbarrier(0, (0,), 1, 1, rp.WARP_MASK, True, True), each("load", warp=1)))
 )
 @example(  # a barrier is no fence for what another block has been polled for
     Drawn(
         2,
         1,
         (
-            Access(0, "store", "global", 1, 0, 1, 0, 0),
-            Flag(0, "global", 0, 1, 1, 1, True, False),
-            Barrier(1, (), (1,)),
-            Access(1, "load", "global", 2, 0, 1, 0, 0),
+            rp.Access(0, "store", "global", 1, 0, 1, 0, 0),
+            rp.Flag(0, "global", 0, 1, 1, 1, True, False),
+            rp.Barrier(1, (), (1,)),
+            rp.Access(1, "load", "global", 2, 0, 1, 0, 0),
         ),
     )
 )
 @example(  # lanes are kept of an update after a barrier, where what has been read before stays, too
-    Drawn(2, 1, (each("load"), Barrier(1, (), (0,)), each("atomic"), each("load"), each("load", 1)))
+    Drawn(2, 1, (each("load"), rp.Barrier(1, (), (0,)), each("atomic"), each("load"), each("load", 1)))
 )
 @example(Drawn(1, 1, (in_global("load", LOWER, 0), in_global("atomic", 1))))  # of the lanes that have read, one updates
 @example(Drawn(1, 1, (in_global("atomic"), in_global("load", turn=1))))
-@example(Drawn(1, 1, (each("atomic"), WarpSync(0, WARP_MASK), each("load"), each("store", 1))))  # and of a read
+@example(Drawn(1, 1, (each("atomic"), rp.WarpSync(0, rp.WARP_MASK), each("load"), each("store", 1))))  # and of a read
 @given(programs())
 def test_a_race_is_found_at_its_line(program: Drawn) -> None:
     _, racing = without_races(program)

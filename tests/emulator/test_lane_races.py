@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from async_hazards import HEAD, launch, outer
+from async_hazards import cuda, launch, outer
 from emulation import line_of
 
 from workbench.emulator import FindingKind
 from workbench.emulator import launch as launch_cuda
 
-OVERWRITTEN = (
-    HEAD
-    + """
+OVERWRITTEN = cuda("""
 extern "C" __global__ void k(int* a, int* x) {
     __shared__ int s[64];
     int t = threadIdx.x, lower = (t & 16) ? 0xffff0000 : 0x0000ffff, u = 0;
@@ -38,8 +36,7 @@ extern "C" __global__ void k(int* a, int* x) {
     __syncwarp();
     x[t] = s[t];
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize("bug", ["SOON", "FENCED", "MET_IN_PART", "OTHER_WARP"])

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from async_hazards import HEAD, SEEDS, check, launch, outer
+from async_hazards import SEEDS, check, cuda, launch, outer
 from emulation import compile_cuda, fault_of, line_of
 from sample_kernels import DEVICE
 
 from workbench.emulator import Checks, FindingKind, Memory, execute
 
-INITIALISED = (
-    HEAD
-    + """
+INITIALISED = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -38,8 +36,7 @@ extern "C" __global__ void k(const int* a, int* x) {
     __syncthreads();
     if (threadIdx.x == 0) asm volatile("mbarrier.inval.shared.b64 [%0];" :: "r"(address(&bar)) : "memory");
 }
-"""
-)
+""")
 
 
 def test_an_mbarrier_that_the_async_proxy_may_not_see() -> None:
@@ -58,9 +55,7 @@ def test_an_mbarrier_that_other_threads_may_not_see() -> None:
     assert causes == {"mbarrier_not_visible", "mbarrier_invalid"}
 
 
-LANES = (
-    HEAD
-    + """
+LANES = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(8) u64 bar;
     if (threadIdx.x == 0) init(&bar, 32);  // initialised
@@ -71,8 +66,7 @@ extern "C" __global__ void k(const int* a, int* x) {
     wait(&bar, 0);
     x[threadIdx.x] = 1;
 }
-"""
-)
+""")
 
 
 def test_an_mbarrier_that_other_lanes_may_not_see() -> None:
@@ -80,9 +74,7 @@ def test_an_mbarrier_that_other_lanes_may_not_see() -> None:
     check(LANES, "BUG_LANES", FindingKind.MBARRIER_MISUSE, "arrived", "initialised", words, block=32)
 
 
-AGAIN = (
-    HEAD
-    + """
+AGAIN = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(8) u64 bar;
     if (threadIdx.x == 0) init(&bar, 32);
@@ -101,8 +93,7 @@ extern "C" __global__ void k(const int* a, int* x) {
         init(&bar, 1);
     }
 }
-"""
-)
+""")
 
 
 def test_an_mbarrier_that_goes_away_while_others_may_use_it() -> None:
@@ -121,9 +112,7 @@ def test_an_mbarrier_that_goes_away_while_others_may_use_it() -> None:
     assert any(cause == "mbarrier_in_use" for cause, _ in found)
 
 
-CLUSTER_BARRIER = (
-    HEAD
-    + """
+CLUSTER_BARRIER = cuda("""
 extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const int* a, int* x) {
     __shared__ __align__(8) u64 bar;
     if (threadIdx.x == 0) {
@@ -142,8 +131,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const int* a, int* x) {
     CLUSTER_ARRIVE;
     CLUSTER_WAIT;
 }
-"""
-)
+""")
 
 
 def test_a_relaxed_cluster_barrier_needs_the_fence_for_mbarriers() -> None:
@@ -153,9 +141,7 @@ def test_a_relaxed_cluster_barrier_needs_the_fence_for_mbarriers() -> None:
 
 # ------------------------------------------------------------------------------------------------ overwritten mbarriers
 
-RING = (
-    HEAD
-    + """
+RING = cuda("""
 struct Ring { int tile[64]; u64 bars[2]; };
 extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const int* a, int* x) {
     __shared__ __align__(128) Ring ring;
@@ -198,8 +184,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const int* a, int* x) {
     wait(ring.bars, 0);
     x[64 * rank() + t] = 1;
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize("by", ["STORE", "BYTE", "VOLATILE", "ATOMIC", "ASYNC", "BULK", "REMOTE"])
@@ -227,9 +212,7 @@ def test_an_overwritten_mbarrier_is_found_at_its_use_where_races_are_not_looked_
     assert "has been overwritten since" in finding.message
 
 
-USED = (
-    HEAD
-    + """
+USED = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -261,8 +244,7 @@ extern "C" __global__ void k(const int* a, int* x) {
 #endif
     x[threadIdx.x] = 1;
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize(
@@ -272,9 +254,7 @@ def test_every_use_of_an_overwritten_mbarrier_is_a_hazard(use: str) -> None:
     check(USED, f"BUG_{use}", FindingKind.MBARRIER_MISUSE, "overwritten", f"{use} used", "overwrites", block=64)
 
 
-LANDING = (
-    HEAD
-    + """
+LANDING = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -290,8 +270,7 @@ extern "C" __global__ void k(const int* a, int* x) {
         x[0] = tile[0];
     }
 }
-"""
-)
+""")
 
 
 def test_a_copy_that_completes_on_an_overwritten_mbarrier() -> None:
@@ -306,9 +285,7 @@ def test_a_copy_that_completes_on_an_overwritten_mbarrier() -> None:
     assert used <= {line_of(LANDING, "// loaded"), line_of(LANDING, "// awaited")}
 
 
-REUSED = (
-    HEAD
-    + """
+REUSED = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) u64 memory[32];
     u64* bar = memory + 3;
@@ -330,8 +307,7 @@ extern "C" __global__ void k(const int* a, int* x) {
         __syncthreads();
     }
 }
-"""
-)
+""")
 
 
 def test_memory_of_an_mbarrier_is_free_after_inval_and_after_the_last_use() -> None:
@@ -342,9 +318,7 @@ def test_memory_of_an_mbarrier_is_free_after_inval_and_after_the_last_use() -> N
         assert np.array_equal(memory.read(x, np.int32)[:64], (np.arange(64) ^ 1) + 2)
 
 
-LACKING = (
-    HEAD
-    + """
+LACKING = cuda("""
 extern "C" __global__ void __launch_bounds__(256, 2) k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -359,8 +333,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) k(const int* a, int* x) {
     wait(&bar, 0);
     x[t] = tile[t % 64];
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize(
@@ -378,9 +351,7 @@ def test_a_deadlock_says_what_is_lacking(expected: int, arrivals: int, registers
     assert finding and says in finding.advice, str(finding)
 
 
-COPIED_AWAY = (
-    HEAD
-    + """
+COPIED_AWAY = cuda("""
 extern "C" __global__ void __cluster_dims__(2) k(const int* a, int* x) {
     __shared__ __align__(128) int from[32], to[32];
     __shared__ __align__(8) u64 bar;
@@ -402,8 +373,7 @@ extern "C" __global__ void __cluster_dims__(2) k(const int* a, int* x) {
     x[t] = to[t];
     CLUSTER_ARRIVE; CLUSTER_WAIT;
 }
-"""
-)
+""")
 
 
 def test_a_race_with_a_copy_is_mended_by_a_wait_for_it() -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from async_hazards import HEAD, SEEDS, check, outer
+from async_hazards import SEEDS, check, cuda, outer
 from emulation import compile_cuda, fault_of, line_of
 
 from workbench.emulator import FindingKind, KernelFault, Memory, execute
 from workbench.emulator import launch as run
 
-ORDER = (
-    HEAD
-    + """
+ORDER = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(8) u64 bar;
     __shared__ int value;
@@ -32,8 +30,7 @@ extern "C" __global__ void k(const int* a, int* x) {
         x[threadIdx.x] = value;  // read
     }
 }
-"""
-)
+""")
 
 
 def outcomes(
@@ -91,9 +88,7 @@ def test_a_fence_makes_up_for_a_relaxed_mbarrier_operation(
     assert handed_over(arrive, wait, *fenced) == wanted
 
 
-FENCED_STORE = (
-    HEAD
-    + """
+FENCED_STORE = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[32];
     __shared__ __align__(8) u64 bar;
@@ -113,8 +108,7 @@ extern "C" __global__ void k(const int* a, int* x) {
         WAIT_STORES;
     }
 }
-"""
-)
+""")
 
 
 def test_a_proxy_fence_is_handed_over_by_a_fenced_relaxed_arrival() -> None:
@@ -131,9 +125,7 @@ def test_a_race_names_the_relaxed_mbarrier_operation() -> None:
     assert finding.advice.endswith(named)
 
 
-RELAXED_COPY = (
-    HEAD
-    + """
+RELAXED_COPY = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -156,8 +148,7 @@ extern "C" __global__ void k(const int* a, int* x) {
 #endif
     x[threadIdx.x] = tile[threadIdx.x];  // read
 }
-"""
-)
+""")
 
 
 def test_a_relaxed_wait_does_not_make_a_copy_visible() -> None:
@@ -168,9 +159,7 @@ def test_a_relaxed_wait_does_not_make_a_copy_visible() -> None:
     assert outcomes(RELAXED_COPY, ("FENCED",), 64) == {None}
 
 
-EMPTY_SLOT = (
-    HEAD
-    + """
+EMPTY_SLOT = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 full, empty;
@@ -188,8 +177,7 @@ extern "C" __global__ void k(const int* a, int* x) {
         }
     }
 }
-"""
-)
+""")
 
 
 def test_a_relaxed_arrival_does_not_free_a_slot() -> None:
@@ -200,9 +188,7 @@ def test_a_relaxed_arrival_does_not_free_a_slot() -> None:
     assert outcomes(EMPTY_SLOT, ('FREED=""',), 96) == {None}
 
 
-INITIALISED = (
-    HEAD
-    + """
+INITIALISED = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(8) u64 bar;
     if (blockIdx.x == 0) {
@@ -219,8 +205,7 @@ extern "C" __global__ void k(const int* a, int* x) {
     }
     if (threadIdx.x == 5) ARRIVE(&bar);  // second
 }
-"""
-)
+""")
 
 
 def test_what_a_block_knows_of_its_mbarriers_the_next_one_does_not() -> None:
@@ -228,9 +213,7 @@ def test_what_a_block_knows_of_its_mbarriers_the_next_one_does_not() -> None:
     assert found == {(FindingKind.MBARRIER_MISUSE, line_of(INITIALISED, "// second"), line_of(INITIALISED, "// first"))}
 
 
-ONE_ARRIVES = (
-    HEAD
-    + """
+ONE_ARRIVES = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(8) u64 full, empty;
     __shared__ int w[32];
@@ -250,8 +233,7 @@ extern "C" __global__ void k(const int* a, int* x) {
         if (ARRIVES) ARRIVE(&empty);
     }
 }
-"""
-)
+""")
 
 
 def lockstep(arrivals: int, arrives: str, meets: str, meets_after: str, reads: str = "lane") -> set[tuple[str, int]]:

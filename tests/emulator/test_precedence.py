@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from async_hazards import HEAD, launch, outer
+from async_hazards import cuda, launch, outer
 from emulation import compile_cuda, fault_of, line_of
 from test_warpgroup_hazards import PRODUCT
 
@@ -15,9 +15,7 @@ from workbench.emulator import launch as run
 
 SEEDS = range(5)
 
-DIVERGED = (
-    HEAD
-    + """
+DIVERGED = cuda("""
 extern "C" __global__ void k(int* a, int* x) {
     __shared__ int tile[64];
     int t = threadIdx.x;
@@ -43,8 +41,7 @@ extern "C" __global__ void k(int* a, int* x) {
     __syncthreads();                 // all
     a[t] = tile[t];
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize(("bug", "marker"), [("BUG_HALF", "half"), ("BUG_LOOP", "in a loop")])
@@ -101,9 +98,7 @@ def test_another_swizzle_comes_before_what_it_reads_of_other_tiles(code: int, at
         assert f"reads `tile` with {said}, but the tensor copy at" in finding.message
 
 
-COUNTING = (
-    HEAD
-    + """
+COUNTING = cuda("""
 extern "C" __global__ void k(int* a, int* x) {
     extern __shared__ int large[];
     atomicAdd(x, 1);
@@ -111,8 +106,7 @@ extern "C" __global__ void k(int* a, int* x) {
     while (*(volatile int*)x < gridDim.x) ++turns;  // waits
     a[blockIdx.x] = turns;
 }
-"""
-)
+""")
 
 
 FOUR = DeviceLimits("of four multiprocessors", "sm_90a", 4)

@@ -11,13 +11,11 @@ from functools import cache
 import numpy as np
 import pytest
 from emulation import compile_cuda, line_of
-from sample_kernels import DEVICE
+from sample_kernels import on_device
 
 from workbench.emulator import Finding, FindingKind, KernelFault, Memory, Program, execute
 
-SOURCE = (
-    DEVICE
-    + """
+SOURCE = on_device("""
 #define KERNEL(name) extern "C" __global__ void name(float* out, int n)
 __device__ __forceinline__ void named(int id, int threads) {
     asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
@@ -105,8 +103,7 @@ KERNEL(with_a_loop) {
     }
     out[t] = tile[0];
 }
-"""
-)
+""")
 
 
 @cache

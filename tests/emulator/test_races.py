@@ -6,20 +6,19 @@ whatever the order of warps that the seed draws, a right one has to be clean in 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from emulation import compile_cuda, line_of
-from sample_kernels import DEVICE
+from sample_kernels import on_device
 
 from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, execute
 
 SEEDS = range(10)
 
-SOURCE = (
-    DEVICE
-    + """
+SOURCE = on_device("""
 #ifdef BROKEN
 #define GUARD(...)
 #else
@@ -425,46 +424,13 @@ KERNEL in_place(float* out, float* part, unsigned* count) {
     out[i] = part[(i + 128) % (gridDim.x * 128)];
 #endif
 }
-"""
-)
+""")
 
-ONE_BLOCK = [
-    "before_reads",
-    "after_reads",
-    "within_warp",
-    "warp_overwrites",
-    "half_warps",
-    "same_instruction",
-    "warp_reduction",
-    "handshake",
-    "one_lane_polls",
-    "one_lane_waits",
-    "lanes_wait_in_turn",
-    "two_groups",
-    "histogram",
-    "spread_histogram",
-    "named",
-    "mbarriers",
-    "copies",
-]
-GRID = [
-    "last_block",
-    "last_block_by_one_thread",
-    "look_back",
-    "polled_then_acquired",
-    "grid_barrier",
-    "one_output",
-    "zeroed_and_added",
-    "between_warps",
-    "global_within_warp",
-    "lane_writes_for_warp",
-    "compare_and_swap",
-    "in_place",
-]
+KERNELS = re.findall(r"KERNEL (\w+)\((.*?)\)", SOURCE)
+ONE_BLOCK = [name for name, parameters in KERNELS if "part" not in parameters]
+GRID = [name for name, parameters in KERNELS if "part" in parameters]
 # where the reader may come first, it reads what nobody has written yet, or what is still being copied
-ALSO: dict[str, set[FindingKind]] = {
-    "copies": {FindingKind.IN_FLIGHT},
-}
+ALSO: dict[str, set[FindingKind]] = {"copies": {FindingKind.IN_FLIGHT}}
 
 
 def run(kernel: str, *defines: str, seed: int = 0, threads: int = 1, checks: Checks = Checks.ALL) -> Any:
@@ -529,21 +495,25 @@ def test_host_threads_do_not_hide_races_between_blocks() -> None:
         race_of("one_output", seed, threads=2)
 
 
+def lines_of(*markers: str) -> set[int]:
+    return {line_of(SOURCE, f"// {marker}") for marker in markers}
+
+
+def named(finding: Finding) -> set[int]:
+    return {finding.location.line, finding.other.line}
+
+
 def test_both_lines_are_named_and_what_is_missing_between_them() -> None:
     for seed in SEEDS:
         finding = race_of("before_reads", seed)
-        store, load = line_of(SOURCE, "// before_reads store"), line_of(SOURCE, "// before_reads load")
-        assert {finding.location.line, finding.other.line} == {store, load}
-        assert finding.array == "tile"
-        assert finding.space == "shared"
+        assert named(finding) == lines_of("before_reads store", "before_reads load")
+        assert (finding.array, finding.space) == ("tile", "shared")
         assert "__syncthreads() is missing between kernel.cu:" in finding.advice
         assert "nothing orders the two accesses" in str(finding)
 
 
 def test_the_barrier_after_the_reads() -> None:
-    finding = race_of("after_reads", 3)
-    lines = {line_of(SOURCE, "// after_reads store"), line_of(SOURCE, "// after_reads load")}
-    assert {finding.location.line, finding.other.line} == lines
+    assert named(race_of("after_reads", 3)) == lines_of("after_reads store", "after_reads load")
 
 
 def test_lanes_of_a_warp_are_told_to_sync() -> None:
@@ -553,24 +523,22 @@ def test_lanes_of_a_warp_are_told_to_sync() -> None:
 
 
 def test_groups_that_hand_over_through_flags_without_fences() -> None:
-    lines = {line_of(SOURCE, "// two_groups store"), line_of(SOURCE, "// two_groups load")}
     for seed in SEEDS:
         finding = race_of("two_groups", seed)
         assert finding.array == "tile"
-        assert finding.location.line in lines
+        assert finding.location.line in lines_of("two_groups store", "two_groups load")
 
 
 def test_lanes_hand_over_through_global_memory() -> None:
-    lines = {line_of(SOURCE, "// global_within_warp store"), line_of(SOURCE, "// global_within_warp load")}
     for seed in SEEDS:
         finding = race_of("global_within_warp", seed)
         assert finding.advice.startswith("__syncwarp() is missing between")
-        assert {finding.location.line, finding.other.line} == lines
+        assert named(finding) == lines_of("global_within_warp store", "global_within_warp load")
 
 
 def test_one_instruction_that_stores_two_values() -> None:
     finding = race_of("same_instruction")
-    assert finding.location.line == line_of(SOURCE, "// same_instruction")
+    assert {finding.location.line} == lines_of("same_instruction")
     assert "lanes 0 and 1 write different values to `flag`" in finding.message
 
 
@@ -582,7 +550,5 @@ def test_blocks_that_store_one_output() -> None:
 
 
 def test_zeroing_and_adding() -> None:
-    lines = {line_of(SOURCE, "// zeroed"), line_of(SOURCE, "// added")}
     for seed in SEEDS:
-        finding = race_of("zeroed_and_added", seed)
-        assert {finding.location.line, finding.other.line} == lines
+        assert named(race_of("zeroed_and_added", seed)) == lines_of("zeroed", "added")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from asynchronous import strides, tensor, tensor_kernel
 from emulation import Array, compile_cuda, fault_of
-from sample_kernels import DEVICE
+from sample_kernels import on_device
 
 from workbench.emulator import (
     FindingKind,
@@ -175,9 +175,7 @@ def test_a_store_may_reach_beyond_its_array() -> None:
 
 # ----------------------------------------------------------------------------------------- into shared memory of others
 
-CLUSTER = (
-    DEVICE
-    + """
+CLUSTER = on_device("""
 __device__ unsigned rank() { unsigned r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
 __device__ void meet() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -207,8 +205,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) k(const int* a, int* x
     x[blockIdx.x * 32 + t] = inbox[t];
     meet();
 }
-"""
-)
+""")
 NEXT = "(r + 1) % BLOCKS"
 STORE = f"""
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"

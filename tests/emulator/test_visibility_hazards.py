@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from async_hazards import HEAD, launch, outer
+from async_hazards import cuda, launch, outer
 from emulation import compile_cuda, line_of
 
 from workbench.emulator import FindingKind
@@ -24,9 +24,7 @@ def check(source: str, bug: str, lines: set[str], words: str, *, block: int, gri
             assert part in str(finding), str(finding)
 
 
-BULK_STORE = (
-    HEAD
-    + """
+BULK_STORE = cuda("""
 #define WAIT_READ asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory")
 #define RAISE(f) asm volatile("st.release.gpu.global.u32 [%0], 1;" :: "l"(f) : "memory")
 __device__ __forceinline__ void await(int* f) {
@@ -79,8 +77,7 @@ extern "C" __global__ void k(int* a, int* x) {
     }
     if (threadIdx.x == 0) WAIT_STORES;
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize(
@@ -99,9 +96,7 @@ def test_what_a_bulk_store_writes_is_visible_after_a_wait_without_read_only(bug:
     check(BULK_STORE, bug, lines, "cp.async.bulk.wait_group, without .read", block=64, grid=grid)
 
 
-SCOPES = (
-    HEAD
-    + """
+SCOPES = cuda("""
 #define ASM(text, place) asm volatile(text :: "l"(place) : "memory")
 #define POLL(scope, place) do { \\
     asm volatile("ld." scope ".global.u32 %0, [%1];" : "=r"(v) : "l"(place) : "memory"); } while (!v)
@@ -137,8 +132,7 @@ extern "C" __global__ void k(int* a, int* x) {
         x[10] = a[1];                                        // loads behind the fence
     }
 }
-"""
-)
+""")
 FENCED = {"stores before the fence", "loads behind the fence"}
 
 
@@ -158,9 +152,7 @@ def test_a_scope_without_the_other_block_is_neither_atomic_nor_ordered(bug: str,
     check(SCOPES, bug, lines, words, block=32)
 
 
-BLOCK_SCOPE = (
-    HEAD
-    + """
+BLOCK_SCOPE = cuda("""
 #if !defined(FENCE_SCOPE)
 #define FENCE_SCOPE "cta"
 #endif
@@ -181,8 +173,7 @@ extern "C" __global__ void k(int* a, int* x) {
         a[blockIdx.x] = value;               // loads
     }
 }
-"""
-)
+""")
 
 
 def test_the_scope_of_a_block_is_enough_within_it() -> None:
@@ -201,9 +192,7 @@ def test_a_fence_of_one_lane_is_none_of_another_that_has_read_a_flag() -> None:
     check(source, "ONE_LANE", {"stores", "loads"}, "", block=64)
 
 
-READ_ONLY = (
-    HEAD
-    + """
+READ_ONLY = cuda("""
 extern "C" __global__ void k(int* a, int* x) {
     int i = threadIdx.x;
 #if defined(STORED_BEFORE)
@@ -227,8 +216,7 @@ extern "C" __global__ void k(int* a, int* x) {
     x[i] += __ldg(a + i) + x[i ^ 32];  // loads
 #endif
 }
-"""
-)
+""")
 
 
 @pytest.mark.parametrize("bug", ["STORED_BEFORE", "STORED_BEHIND", "ADDED_BEHIND", "IN_PLACE"])

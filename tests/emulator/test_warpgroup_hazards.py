@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from async_hazards import HEAD, SEEDS, launch, outer
+from async_hazards import SEEDS, cuda, launch, outer
 from emulation import compile_cuda, fault_of, line_of
-from sample_kernels import DEVICE
+from sample_kernels import on_device
 
 from workbench.emulator import Checks, Entry, Finding, FindingKind, Memory, Severity, TensorMap, execute
 
-PRODUCT = (
-    DEVICE
-    + """
+PRODUCT = on_device("""
 struct __align__(64) Map { u64 opaque[16]; };
 #define FENCE asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
 #define COMMIT asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
@@ -83,8 +81,7 @@ extern "C" __global__ void __launch_bounds__(128) k(const __grid_constant__ Map 
     x[t] = d[0] + d[1] + d[2] + d[3];
 #endif
 }  // end
-"""
-)
+""")
 
 
 def product(define: str, *, swizzle: int = 128, box: int = 64, **options: Any) -> tuple[Entry, list[Any], Memory]:
@@ -185,9 +182,7 @@ def test_a_warpgroup_of_three_warps() -> None:
         assert "has 3" in finding.message
 
 
-TWO_COPIES = (
-    HEAD
-    + """
+TWO_COPIES = cuda("""
 extern "C" __global__ void k(const int* a, int* x) {
     __shared__ __align__(128) int tile[64];
     __shared__ __align__(8) u64 bar;
@@ -204,8 +199,7 @@ extern "C" __global__ void k(const int* a, int* x) {
     wait(&bar, 0);
     x[threadIdx.x] = tile[threadIdx.x];
 }
-"""
-)
+""")
 
 
 def test_a_phase_that_ends_before_all_its_copies() -> None:
