@@ -260,6 +260,13 @@ def rng() -> Any:
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the one that commands run in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def cupy() -> Any:
     """CuPy, which only some of the tests need."""
     import cupy

@@ -274,8 +274,7 @@ def test_of_two_runs_on_an_h200_the_unchanged_is_the_same_and_three_percent_are_
 
 
 @pytest.fixture
-def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
+def compare(here: Path) -> Callable[..., Result]:
 
     def run(*arguments: object) -> Result:
         return invoke("compare", *arguments)

@@ -23,10 +23,7 @@ finally:
 OUTSIDE = "__global__ void f(float* y) { y[threadIdx.x] = 1; }"
 
 
-def test_the_planted_fault_is_named_at_its_line_and_the_mended_kernel_is_clean(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_planted_fault_is_named_at_its_line_and_the_mended_kernel_is_clean(here: Path) -> None:
     shown = invoke("demo")
     assert shown.exit_code == 0, shown.output
     before, _, after = shown.stdout.partition("The mended kernel:")
@@ -35,7 +32,7 @@ def test_the_planted_fault_is_named_at_its_line_and_the_mended_kernel_is_clean(
     found = said(invoke("demo", "--json"))
     assert [one["location"]["line"] for one in found["planted"]["findings"]] == [7]
     assert found["mended"]["ok"] and found["sums_right"]
-    assert not list(tmp_path.iterdir())
+    assert not list(here.iterdir())
 
 
 def test_a_demonstration_that_does_not_go_as_it_should_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

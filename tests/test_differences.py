@@ -88,8 +88,7 @@ def test_instructions_of_ptx_are_counted_and_directives_are_not() -> None:
 
 
 @pytest.fixture
-def diff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Diff:
-    monkeypatch.chdir(tmp_path)
+def diff(here: Path, monkeypatch: pytest.MonkeyPatch) -> Diff:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(disassembly, "find", lambda: None)
 

@@ -94,9 +94,8 @@ def test_the_readme_is_short_and_has_figures_only_in_what_a_script_writes_from_r
         assert not [share for share in re.findall(r"([\d.]+) %", text) if float(share) > 200]
 
 
-def test_the_page_of_the_emulator_runs_and_prints_what_it_says(capsys, monkeypatch, tmp_path):
+def test_the_page_of_the_emulator_runs_and_prints_what_it_says(capsys, here):
     page = "emulator.md"
-    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     first, *others = blocks(page, "python")
     exec(first, names)

@@ -32,10 +32,9 @@ LAUNCH = ("--grid", "1", "--block", "32", "--arg", "x:f32[16]=ones", "--arg", "y
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(here: Path) -> Path:
     Path("scale.cu").write_text(SOURCE)
-    return tmp_path
+    return here
 
 
 def test_every_command_takes_json_and_has_a_shape() -> None:

@@ -39,8 +39,7 @@ Workbench = Callable[..., Result]
 
 
 @pytest.fixture
-def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
-    monkeypatch.chdir(tmp_path)
+def workbench(here: Path) -> Workbench:
     Path("scale.cu").write_text(SCALE)
     Path("copy.cu").write_text(COPY)
 

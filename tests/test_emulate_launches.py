@@ -32,9 +32,7 @@ __global__ void first(int* count, int* y) {
 """
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_without_a_grid_the_kernels_are_listed_as_the_source_has_them_with_launches() -> None:

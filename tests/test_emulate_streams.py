@@ -31,10 +31,7 @@ SECOND = "second --grid 1 --block 32 --arg y --arg z:f32[32]"
         (("--then", f"{SECOND} --stream 2"), None),
     ],
 )
-def test_launches_overlap_as_the_options_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], said: str | None
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_launches_overlap_as_the_options_say(here: Path, given: tuple[str, ...], said: str | None) -> None:
     Path("kernels.cu").write_text(SOURCE)
     result = invoke("emulate", *FIRST, *given)
     assert result.exit_code == (said is not None), result.output
@@ -51,20 +48,16 @@ def test_launches_overlap_as_the_options_say(
         ),
     ],
 )
-def test_programmatic_launch_without_one_before_it_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_programmatic_launch_without_one_before_it_is_refused(here: Path, given: tuple[str, ...], said: str) -> None:
     Path("kernels.cu").write_text(SOURCE)
     result = invoke("emulate", *FIRST, *given)
     assert result.exit_code == 2 and said in result.output
 
 
-def test_page_quotes_what_its_kernels_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_quotes_what_its_kernels_are_told(here: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "launches.md").read_text()
     right, early, three = re.findall("```cuda\n(.*?)```", page, re.DOTALL)
     command, *shown = re.findall("```console\n\\$ workbench (.*?)\n(.*?)```", page, re.DOTALL)[0]
-    monkeypatch.chdir(tmp_path)
     Path("pair.cu").write_text(right)
     assert invoke(*shlex.split(command)).stdout == shown[0]
     Path("pair.cu").write_text(right[: right.index('extern "C" __global__ void reverse')] + early)

@@ -133,8 +133,7 @@ def wrong(experiment: Experiment, old: str, new: str) -> Experiment:
 
 
 @pytest.fixture
-def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
+def workbench(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.setenv("COLUMNS", "200")
     return lambda *arguments: CliRunner().invoke(cli.main, ["experiment", "--device", "emulator", *arguments])
 

@@ -38,8 +38,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> NumpyDevice:
 
 
 @pytest.fixture
-def workbench(tmp_path: Path, device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> Workbench:
-    monkeypatch.chdir(tmp_path)
+def workbench(here: Path, device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> Workbench:
     monkeypatch.setenv("COLUMNS", "200")
 
     return invoke

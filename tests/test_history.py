@@ -27,8 +27,7 @@ LABELS = [m.label for m in timed_run("vector_add").stages[0].measurements]
 
 
 @pytest.fixture
-def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
+def history(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: str) -> Result:

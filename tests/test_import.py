@@ -128,14 +128,13 @@ ranked_by: "geom"
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(here: Path) -> Path:
     Path("3_Linear_ReLU.py").write_text(KERNELBENCH)
     Path("conv.py").write_text(CONVOLUTION)
     Path("add_py").mkdir()
     Path("add_py/reference.py").write_text(REFERENCE)
     Path("add_py/task.yml").write_text(TASK)
-    return tmp_path
+    return here
 
 
 @pytest.fixture

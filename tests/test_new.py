@@ -39,11 +39,10 @@ KERNELS = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(here: Path) -> Iterator[Path]:
     """An empty working directory; nothing of its modules is left for another test."""
     path = list(sys.path)
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
+    yield here
     sys.path[:] = path
     forget()
 

@@ -87,10 +87,9 @@ STAGES: dict[str, tuple[Change, str, str]] = {
 
 @pytest.mark.parametrize("name", STAGES)
 def test_it_is_a_verdict_of_its_stage_and_the_next_one_passes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change, verdict, message = STAGES[name]
-    monkeypatch.chdir(tmp_path)
     operation = registry.operations()["vector_add"]
     monkeypatch.setattr(sessions, "open_device", lambda name: EmulatedDevice())
     right = operation.stages[0]
@@ -100,12 +99,11 @@ def test_it_is_a_verdict_of_its_stage_and_the_next_one_passes(
     rude, other = said(done)["stages"]
     assert (rude["verification"]["verdict"], other["verification"]["verdict"]) == (verdict, "pass")
     assert message in rude["verification"]["failure"]["message"]
-    (saved,) = (tmp_path / "reports").glob("*/results/vector_add.json")
+    (saved,) = (here / "reports").glob("*/results/vector_add.json")
     assert [s["stage"] for s in json.loads(saved.read_text())["runs"][0]["stages"]] == ["rude", right.name]
 
 
-def test_arrays_that_the_emulator_cannot_hold_are_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_arrays_that_the_emulator_cannot_hold_are_a_verdict(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated, "MOST_BYTES", 64)
     monkeypatch.setattr(sessions, "open_device", lambda name: EmulatedDevice())
     done = invoke("verify", "vector_add:naive", "--problem", "n=1000", "--json")
@@ -142,14 +140,13 @@ def _project(folder: Path, text: str) -> None:
     ],
 )
 def test_a_module_of_kernels_that_is_rude_is_a_trouble_of_the_project(
-    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, said: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(SECONDS, "0.2")
-    os.mkfifo(tmp_path / "pipe")
-    _project(tmp_path, text)
+    os.mkfifo(here / "pipe")
+    _project(here, text)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    found = registry._load.__wrapped__(str(tmp_path))
+    found = registry._load.__wrapped__(str(here))
     assert "vector_add" in found.operations
     (trouble,) = found.troubles
     assert "rude_kernels cannot be imported" in trouble and said in trouble

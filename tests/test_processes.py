@@ -153,10 +153,7 @@ def test_a_local_cluster_listens_on_this_machine_alone() -> None:
         (["trace", "gemm:naive", "-o", "nowhere/t.json"], "bad_parameter", 2),
     ],
 )
-def test_an_error_is_one_json_object(
-    arguments: list[str], code: str, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_error_is_one_json_object(arguments: list[str], code: str, exit_code: int, here: Path) -> None:
     done = invoke(*arguments, "--json")
     found = document(done)
     assert found["error"]["code"] == code and found["command"] == (arguments[0] if arguments[0] != "verfy" else "")
@@ -180,28 +177,23 @@ def test_an_interrupt_is_json_too_and_a_result_stays_the_only_object(
     assert document(done)["error"]["message"] == "interrupted after 0 finished stages"
 
 
-def test_an_error_without_json_leaves_stdout_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_error_without_json_leaves_stdout_empty(here: Path) -> None:
     assert invoke("verify", "gemm:niave").stdout == ""
 
 
-def test_a_reports_folder_that_is_a_file_or_a_broken_link_is_a_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("mine")
-    (tmp_path / "link").symlink_to(tmp_path / "missing" / "folder" / "\n")
+def test_a_reports_folder_that_is_a_file_or_a_broken_link_is_a_message(here: Path) -> None:
+    (here / "file").write_text("mine")
+    (here / "link").symlink_to(here / "missing" / "folder" / "\n")
     for where in ("file", "link"):
         done = invoke("run", "vector_add:naive", "--device", "emulator", "--examples", "1", "--output", where)
         assert done.exit_code == 1 and "reports cannot be written in" in done.stderr
-    assert (tmp_path / "file").read_text() == "mine"
+    assert (here / "file").read_text() == "mine"
 
 
-def test_a_full_disk_is_named_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_as_that(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Path, *_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Path, "write_bytes", full)
     done = invoke("run", "vector_add:naive", "--device", "emulator", "--examples", "1", "--output", "reports", "--json")
     assert done.exit_code == 1 and "No space left on device" in done.stderr

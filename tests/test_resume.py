@@ -94,8 +94,7 @@ class NoSearch:
 
 
 @pytest.fixture
-def workbench(tmp_path: Path, verified: list[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
+def workbench(here: Path, verified: list[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.setattr(sessions, "open_device", lambda name: NumpyDevice("cuda"))
 
     def run(*options: str) -> Result:

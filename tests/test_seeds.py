@@ -23,9 +23,8 @@ def verified(*arguments: str) -> dict[str, Any]:
 
 
 def test_a_command_draws_from_another_seed_each_time_and_from_one_that_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     first, second = verified(), verified()
     assert first["seed"] != second["seed"]
     again = verified("--seed", str(first["seed"]))
@@ -36,8 +35,7 @@ def test_a_command_draws_from_another_seed_each_time_and_from_one_that_is_given(
     assert verified()["seed"] == 7
 
 
-def test_the_seed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_seed_is_said(here: Path) -> None:
     result = invoke(*VERIFY)
     assert f"--seed {said(result)['seed']} draws the same ones" in result.stderr
 

@@ -91,9 +91,8 @@ def test_control_characters_are_written_out(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "\\x1b[2J\\x07\\x9b1A\\x0d\n"
 
 
-def test_texts_of_stages_and_kernels_command_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    project.write(tmp_path, project.HEAD.partition("def launch")[0] + STAGE)
-    monkeypatch.chdir(tmp_path)
+def test_texts_of_stages_and_kernels_command_no_terminal(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write(here, project.HEAD.partition("def launch")[0] + STAGE)
     monkeypatch.setattr(sys, "path", list(sys.path))
     result = invoke("verify", "square:cheat", "--device", "emulator", "--examples", "2")
     for name in [name for name in sys.modules if name.startswith("numbers_")]:

@@ -26,10 +26,9 @@ def stage_trace(folder: Path, *arguments: str) -> Json:
     return checked(json.loads(target.read_text()))
 
 
-def test_a_trace_is_named_for_its_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_trace_is_named_for_its_stage(here: Path) -> None:
     assert workbench("trace", "vector_add:naive", "--problem", "n=4").exit_code == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["trace-vector_add-naive.json"]
+    assert [path.name for path in here.iterdir()] == ["trace-vector_add-naive.json"]
 
 
 def of(report: Report) -> Json:

@@ -33,11 +33,10 @@ BENCHES = [page for page in PAGES if re.search(BENCH, page.read_text(), re.MULTI
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(here: Path) -> Path:
     """A folder in which the files of the README were written, and nothing else."""
-    monkeypatch.chdir(tmp_path)
-    script("tools/readme.py").write_project(README.read_text(), tmp_path)
-    return tmp_path
+    script("tools/readme.py").write_project(README.read_text(), here)
+    return here
 
 
 def _called(line: str) -> list[str]:

@@ -456,13 +456,12 @@ def test_a_compiled_kernel_is_told_which_arguments_it_lacks(x):
 
 
 @pytest.mark.long
-def test_the_page_followed_word_by_word_prints_what_it_says(tmp_path, monkeypatch, capsys):
+def test_the_page_followed_word_by_word_prints_what_it_says(here, monkeypatch, capsys):
     page = (Path(__file__).parent.parent / "docs/triton.md").read_text()
     blocks = {
         language: re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) for language in ("python", "text", "console")
     }
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(here)
     for name, text in zip(("scale.py", "test_scale.py", "launch.py", "checked.py"), blocks["python"], strict=True):
         Path(name).write_text(text)
     runpy.run_path("scale.py", run_name="__main__")

@@ -286,11 +286,6 @@ def test_no_process_is_left_when_it_ends_in_the_middle_of_a_run(watching: Watchi
 # one run, in this process
 
 
-@pytest.fixture
-def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.parametrize("spec", ["gemm:naive", "gemm:tma_pipeline", "vector_add:grid_stride", "matvec:split_k"])
 def test_the_first_problems_are_small_and_of_few_variants(spec: str) -> None:
     (stage,) = registry.select([spec])
@@ -304,7 +299,7 @@ def test_the_first_problems_are_small_and_of_few_variants(spec: str) -> None:
     assert max(p.cost.flops + p.cost.bytes for p in first) < max(p.cost.flops + p.cost.bytes for p in drawn)
 
 
-@pytest.mark.usefixtures("in_folder")
+@pytest.mark.usefixtures("here")
 def test_a_branch_is_set_beside_its_parent_and_not_the_stage_before_it() -> None:
     stages = {s.name: s for s in registry.operations()["matvec"].stages}
     for name in ("vectorized", "split_k"):
@@ -314,7 +309,7 @@ def test_a_branch_is_set_beside_its_parent_and_not_the_stage_before_it() -> None
     assert [name for name, _ in watch._others(stages["streamed"], "")] == ["matvec:vectorized@1"]
 
 
-@pytest.mark.usefixtures("in_folder")
+@pytest.mark.usefixtures("here")
 def test_times_are_set_beside_those_of_the_last_good_version_and_of_its_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -352,7 +347,7 @@ def test_times_are_set_beside_those_of_the_last_good_version_and_of_its_parent(
     assert "2.00x of @1, 3.00x of vector_add:naive@1" in said
 
 
-@pytest.mark.usefixtures("in_folder")
+@pytest.mark.usefixtures("here")
 def test_a_failure_is_told_with_its_first_wrong_elements_and_its_id() -> None:
     (stage,) = registry.select(["vector_add:naive"])
     told: list[Any] = []

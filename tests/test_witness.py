@@ -26,9 +26,7 @@ def emulate(source: str, *more: str) -> Result:
     return CliRunner().invoke(main, ["emulate", "k.cu", *ARGUMENTS, *more])
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_witness_names_an_element_with_two_values_and_its_command_shows_the_other_one() -> None:

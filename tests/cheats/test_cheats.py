@@ -112,23 +112,19 @@ def test_there_are_many_kinds() -> None:
 
 
 @pytest.mark.parametrize("name", ["exit_at_import", "os_exit_at_import"])
-def test_a_right_stage_passes_beside_a_module_that_cannot_be_used(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_right_stage_passes_beside_a_module_that_cannot_be_used(name: str, here: Path) -> None:
     (cheat,) = (c for c in CHEATS if c.name == name)
-    project.write(tmp_path, cheat.text)
-    monkeypatch.chdir(tmp_path)
+    project.write(here, cheat.text)
     result = invoke("verify", "square:good", "--device", "emulator", *PROBLEMS)
     assert result.exit_code == 0, result.output
     assert "numbers_.stages.cheat cannot be used" in result.stderr
     assert invoke("verify", "--device", "emulator", *PROBLEMS).exit_code == 2
 
 
-def test_the_module_of_a_stage_is_not_imported_by_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_module_of_a_stage_is_not_imported_by_the_judge(here: Path) -> None:
     import builtins
 
-    project.write(tmp_path, "import builtins\nbuiltins.reached = True\n" + CHEATS[0].text)
-    monkeypatch.chdir(tmp_path)
+    project.write(here, "import builtins\nbuiltins.reached = True\n" + CHEATS[0].text)
     assert invoke("verify", "square:cheat", "--device", "emulator", *PROBLEMS).exit_code == 1
     assert not hasattr(builtins, "reached")
 
@@ -148,12 +144,9 @@ def test_a_stage_that_ends_its_process_only_for_timed_problems_is_found_and_ends
     assert stages["good"]["verification"]["verdict"] == "pass" and len(stages["good"]["resources"]) == 1
 
 
-def test_a_stage_whose_module_is_not_imported_here_is_not_sent_to_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_whose_module_is_not_imported_here_is_not_sent_to_a_cluster(here: Path) -> None:
     pytest.importorskip("cloudpickle", reason="of the extra cluster")
-    project.write(tmp_path, CHEATS[0].text)
-    monkeypatch.chdir(tmp_path)
+    project.write(here, CHEATS[0].text)
     (stage,) = registry.select(["square:good"])
     with pytest.raises(cluster.ClusterUnavailable, match="cannot be sent to other machines: verify it on this one"):
         cluster._Cargo.of(stage)
@@ -170,13 +163,10 @@ CARELESS = """extern "C" __global__ void square(const float* x, float* y, int n,
 @pytest.mark.parametrize(
     ("supports", "usual"), [("None", 'p.distribution == "normal"'), ('p.distribution != "normal" or None', "True")]
 )
-def test_a_stage_is_not_told_which_inputs_are_drawn(
-    supports: str, usual: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_is_not_told_which_inputs_are_drawn(supports: str, usual: str, here: Path) -> None:
     stage = f'@square.stage("cheat", source="cheat.cu", idea="cheats", track="cheat", supports=lambda p: {supports})\n'
     launch = f'def cheat(p, size):\n    return launch(p, "square", np.int32({usual}))\n'
-    project.write(tmp_path, stage.replace("or None", "and 'no' or None") + launch, CARELESS)
-    monkeypatch.chdir(tmp_path)
+    project.write(here, stage.replace("or None", "and 'no' or None") + launch, CARELESS)
     result = invoke("verify", "square", "--device", "emulator", "--seed", "3", "--json")
     verdicts = {s["stage"]: s["verification"]["verdict"] for s in (said(result) or {})["stages"]}
     assert verdicts == {"good": "pass", "cheat": "mismatch"}

@@ -31,10 +31,7 @@ def found(pair: Pair, program: Program, fixed: bool) -> list[Finding]:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name.replace(" ", "-"))
-def test_fault_is_named_at_both_lines_and_its_remedy_is_clean(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_fault_is_named_at_both_lines_and_its_remedy_is_clean(pair: Pair, here: Path) -> None:
     file = Path("kernels.cu")
     file.write_text(source_of(pair))
     (finding,) = found(pair, load(file), fixed=False)
