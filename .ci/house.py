@@ -23,9 +23,9 @@ FUNCTION, FILE = 60, 600
 
 BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 71_000),
-    "Python of tests/": (("tests",), (".py",), 64_371),
+    "Python of tests/": (("tests",), (".py",), 64_393),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_393),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_717),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_741),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_530),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

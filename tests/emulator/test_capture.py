@@ -88,6 +88,29 @@ def test_what_nobody_has_stored_in_managed_memory_is_named_where_a_kernel_reads_
     assert "managed memory of 256 bytes[128]" in finding.message
 
 
+def test_constructors_of_a_library_run_when_all_that_it_is_loaded_with_is_in_place(tmp_path: Path) -> None:
+    """One library begins by a function that another one has in place of its own, as PyTorch's do."""
+    sources = {
+        "own": 'extern "C" __attribute__((weak)) int answer(const char*) { return 0; }\n'
+        'int begun = answer("7"); extern "C" int told() { return begun; }\n',
+        "other": '#include <cstdlib>\nextern "C" int answer(const char* text) { return std::atoi(text); }\n',
+        "program": "#include <dlfcn.h>\nint main(int, char** at) { void* all = dlopen(at[1], RTLD_LAZY);\n"
+        'return all ? reinterpret_cast<int (*)()>(dlsym(all, "told"))() : 1; }\n',
+    }
+    for name, text in sources.items():
+        (tmp_path / f"{name}.cpp").write_text(text)
+        library = ["-shared", "-fPIC"] if name != "program" else []
+        needed = ["-Wl,--no-as-needed", "-L.", "-l:libown.so", "-Wl,-rpath,$ORIGIN"] if name == "other" else []
+        made = f"lib{name}.so" if library else name
+        subprocess.run(["c++", *library, "-o", made, f"{name}.cpp", *needed, "-ldl"], cwd=tmp_path, check=True)
+    found = capture([str(tmp_path / "program"), str(tmp_path / "libother.so")], tell=lambda text: None)
+    assert found.exit_code == 7
+
+
+def test_a_signal_that_ends_the_program_is_said() -> None:
+    assert "; SIGSEGV has ended the program" in str(capture(["sh", "-c", "kill -SEGV $$"], tell=lambda text: None))
+
+
 def host_finding(found: Captured, kind: str) -> HostFinding:
     (one,) = [one for one in found.host if one.kind == kind]
     return one

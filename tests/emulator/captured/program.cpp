@@ -258,7 +258,13 @@ int main(int, char** words) {
     delete[] own;
   } else if (wanted == "graph") {
     void* graph;
+    int capturing = 1;
+    unsigned long long number = 0;
+    cudaStreamGetCaptureInfo(stream, &capturing, &number, nullptr, nullptr, nullptr, nullptr);
+    if (capturing != 0) return 9;
     cudaStreamBeginCapture(stream, 0);
+    cudaStreamGetCaptureInfo(stream, &capturing, &number, &graph, nullptr, nullptr, nullptr);
+    if (capturing != 1 || number == 0 || graph == nullptr) return 9;
     launch(scale, device, stream);
     cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
     cudaStreamEndCapture(stream, &graph);

@@ -85,6 +85,7 @@ int cudaStreamSynchronize(void*);
 int cudaStreamDestroy(void*);
 int cudaStreamWaitEvent(void*, void*, unsigned);
 int cudaStreamBeginCapture(void*, int);
+int cudaStreamGetCaptureInfo(void*, int*, unsigned long long*, void**, const void***, const void***, size_t*);
 int cudaStreamEndCapture(void*, void**);
 int cudaGraphCreate(void**, unsigned);
 int cudaGraphAddKernelNode(void**, void*, void* const*, size_t, const KernelNodeParameters*);

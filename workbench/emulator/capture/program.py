@@ -118,6 +118,8 @@ class Captured:
             said += f", {say_count(others, 'finding')} that {'is' if others == 1 else 'are'} no failure"
         if self.refused:
             said += f", {len(self.refused)} not executed"
+        if self.exit_code < 0:
+            said += f"; {signal.Signals(-self.exit_code).name} has ended the program"
         return f"{Path(self.command[0]).name}: {said}"
 
 

@@ -100,6 +100,10 @@ ElfW(Sym) * entry_of(void* library, const char* function, const void** now) {
 }  // namespace
 
 void redirect_compiler(const char* path, uint64_t base) {
+  const bool is_nvrtc = std::strstr(path, "/libnvrtc.so") != nullptr;
+  if (!is_nvrtc && std::strstr(path, "/libnvJitLink.so") == nullptr) return;
+  // Of another library, in the middle of being loaded, this would run constructors before what they call is
+  // in place.
   void* library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
   const auto replace = [&](const char* function, auto* with) {
     const void* now = nullptr;
@@ -107,12 +111,12 @@ void redirect_compiler(const char* path, uint64_t base) {
       entry->st_value = reinterpret_cast<uint64_t>(with) - base;
     return now;
   };
-  if (std::strstr(path, "/libnvrtc.so") != nullptr) {
+  if (is_nvrtc) {
     original_create = replace("nvrtcCreateProgram", &create);
     original_compile = replace("nvrtcCompileProgram", &compile);
     replace("nvrtcGetCUBIN", static_cast<char*>(dlsym(library, "nvrtcGetPTX")));
     replace("nvrtcGetCUBINSize", static_cast<char*>(dlsym(library, "nvrtcGetPTXSize")));
-  } else if (std::strstr(path, "/libnvJitLink.so") != nullptr) {
+  } else {
     original_ptx = dlsym(library, "nvJitLinkGetLinkedPtx");
     original_ptx_size = dlsym(library, "nvJitLinkGetLinkedPtxSize");
     original_link = replace("nvJitLinkCreate", &create_link);

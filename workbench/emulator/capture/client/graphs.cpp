@@ -104,6 +104,17 @@ CUDA_API Error cudaStreamIsCapturing(void* handle, int* status) {
   const Stream* stream = stream_of(handle);
   return *status = stream != nullptr && stream->capturing != nullptr, kSuccess;
 }
+CUDA_API Error cudaStreamGetCaptureInfo(void* handle, int* status, uint64_t* id, void** graph,
+                                        const void* const** before, const void**, size_t* count) {
+  const Stream* stream = stream_of(handle);
+  if (stream == nullptr) return done(kInvalidHandle);
+  *status = stream->capturing != nullptr;
+  if (stream->capturing == nullptr) return kSuccess;
+  if (before != nullptr || count != nullptr) return refuse("cudaStreamGetCaptureInfo of the nodes before");
+  if (id != nullptr) *id = address_of(stream->capturing);
+  if (graph != nullptr) *graph = stream->capturing;
+  return kSuccess;
+}
 CUDA_API Error cudaThreadExchangeStreamCaptureMode(int*) { return kSuccess; }
 
 CUDA_API Error cudaGraphCreate(void** graph, unsigned) { return *graph = new Graph, kSuccess; }

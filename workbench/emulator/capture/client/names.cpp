@@ -74,6 +74,8 @@ same cuGraphNodeGetType, cudaGraphNodeGetType, cuGraphUpload, cudaGraphUpload, c
 same cuKernelGetName, cudaFuncGetName, cuKernelGetParamInfo, cuFuncGetParamInfo
 same cuKernelSetCacheConfig, cudaFuncSetCacheConfig, cuLaunchHostFunc, cudaLaunchHostFunc
 same cuLibraryGetGlobal, cuModuleGetGlobal_v2, cuLibraryGetKernel, cuModuleGetFunction
+same cuLogsRegisterCallback, workbench_succeed, cudaLogsRegisterCallback, workbench_succeed
+same cuLogsUnregisterCallback, workbench_succeed, cudaLogsUnregisterCallback, workbench_succeed
 same cuLibraryLoadData, cuModuleLoadData, cuLibraryLoadFromFile, cuModuleLoad, cuLibraryUnload, workbench_succeed
 same cuMemAdvise, cudaMemAdvise, cuMemAdvise_v2, cudaMemAdvise, cuMemAllocAsync, cudaMallocAsync
 same cuMemAllocFromPoolAsync, cudaMallocFromPoolAsync, cuMemAllocHost_v2, cudaMallocHost
@@ -96,7 +98,8 @@ same cuStreamAddCallback, cudaStreamAddCallback, cuStreamAttachMemAsync, cudaStr
 same cuStreamBeginCapture_v2, cudaStreamBeginCapture, cuStreamCopyAttributes, cudaStreamCopyAttributes
 same cuStreamCreate, cudaStreamCreateWithFlags, cuStreamCreateWithPriority, cudaStreamCreateWithPriority
 same cuStreamDestroy_v2, cudaStreamDestroy, cuStreamEndCapture, cudaStreamEndCapture
-same cuStreamGetAttribute, cudaStreamGetAttribute, cuStreamGetCtx_v2, cuStreamGetCtx
+same cuStreamGetAttribute, cudaStreamGetAttribute, cuStreamGetCaptureInfo_v3, cudaStreamGetCaptureInfo
+same cuStreamGetCtx_v2, cuStreamGetCtx
 same cuStreamGetDevice, cudaStreamGetDevice, cuStreamGetFlags, cudaStreamGetFlags, cuStreamGetId, cudaStreamGetId
 same cuStreamGetPriority, cudaStreamGetPriority, cuStreamIsCapturing, cudaStreamIsCapturing
 same cuStreamQuery, cudaStreamQuery, cuStreamSetAttribute, cudaStreamSetAttribute
@@ -116,7 +119,7 @@ refused cu, GreenCtxRecordEvent, GreenCtxStreamCreate, GreenCtxWaitEvent, Import
 refused cu, ImportExternalSemaphore, IpcCloseMemHandle, IpcGetEventHandle, IpcGetMemHandle, IpcOpenEventHandle
 refused cu, IpcOpenMemHandle_v2, KernelGetLibrary, Launch, LaunchCooperativeKernelMultiDevice, LaunchGrid
 refused cu, LaunchGridAsync, LibraryEnumerateKernels, LibraryGetKernelCount, LibraryGetUnifiedFunction, LogsCurrent
-refused cu, LogsDumpToFile, LogsDumpToMemory, LogsRegisterCallback, LogsUnregisterCallback, MipmappedArrayCreate
+refused cu, LogsDumpToFile, LogsDumpToMemory, MipmappedArrayCreate
 refused cu, MipmappedArrayDestroy, MipmappedArrayGetLevel, MipmappedArrayGetMemoryRequirements
 refused cu, MipmappedArrayGetSparseProperties, ModuleEnumerateFunctions, ModuleGetFunctionCount, ModuleGetSurfRef
 refused cu, ModuleGetTexRef, MulticastAddDevice, MulticastBindAddr, MulticastBindMem, MulticastCreate
@@ -157,7 +160,7 @@ refused cuMem, PoolGetAccess, PoolImportFromShareableHandle, PoolImportPointer, 
 refused cuMem, RangeGetAttributes, Release, RetainAllocationHandle, SetAccess, SetMemPool, Unmap, cpy3DBatchAsync_v2
 refused cuMem, cpy3DPeer, cpy3DPeerAsync, cpyAtoA_v2, cpyAtoD_v2, cpyAtoHAsync_v2, cpyAtoH_v2, cpyBatchAsync_v2
 refused cuMem, cpyDtoA_v2, cpyHtoAAsync_v2, cpyHtoA_v2
-refused cuStream, BatchMemOp_v2, BeginCaptureToGraph, GetCaptureInfo_v2, GetCaptureInfo_v3, GetGreenCtx
+refused cuStream, BatchMemOp_v2, BeginCaptureToGraph, GetCaptureInfo_v2, GetGreenCtx
 refused cuStream, UpdateCaptureDependencies_v2, WaitValue32_v2, WaitValue64_v2, WriteValue32_v2, WriteValue64_v2
 refused cuTexRef, Create, Destroy, GetAddressMode, GetAddress_v2, GetArray, GetBorderColor, GetFilterMode, GetFlags
 refused cuTexRef, GetFormat, GetMaxAnisotropy, GetMipmapFilterMode, GetMipmapLevelBias, GetMipmapLevelClamp
@@ -171,10 +174,10 @@ refused cuda, GetExportTable, GetMipmappedArrayLevel, GetSurfaceObjectResourceDe
 refused cuda, GetTextureObjectResourceDesc, GetTextureObjectResourceViewDesc, GetTextureObjectTextureDesc
 refused cuda, ImportExternalMemory, ImportExternalSemaphore, IpcCloseMemHandle, IpcGetEventHandle, IpcGetMemHandle
 refused cuda, IpcOpenEventHandle, IpcOpenMemHandle, KernelSetAttributeForDevice, LogsCurrent, LogsDumpToFile
-refused cuda, LogsDumpToMemory, LogsRegisterCallback, LogsUnregisterCallback, MallocMipmappedArray
+refused cuda, LogsDumpToMemory, MallocMipmappedArray
 refused cuda, MipmappedArrayGetMemoryRequirements, MipmappedArrayGetSparseProperties, OccupancyMaxActiveClusters
 refused cuda, OccupancyMaxPotentialClusterSize, SignalExternalSemaphoresAsync, StreamBeginCaptureToGraph
-refused cuda, StreamGetCaptureInfo, StreamUpdateCaptureDependencies, UserObjectCreate, UserObjectRelease
+refused cuda, StreamUpdateCaptureDependencies, UserObjectCreate, UserObjectRelease
 refused cuda, UserObjectRetain, VDPAUGetDevice, VDPAUSetVDPAUDevice, WaitExternalSemaphoresAsync
 refused cudaDevice, FlushGPUDirectRDMAWrites, GetGraphMemAttribute, GetHostAtomicCapabilities, GetNvSciSyncAttributes
 refused cudaDevice, GetP2PAtomicCapabilities, GetTexture1DLinearMaxWidth, GraphMemTrim, RegisterAsyncNotification
