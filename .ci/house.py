@@ -22,7 +22,7 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 71_000),
+    "Python of workbench/": ((PACKAGE,), (".py",), 71_010),
     "Python of tests/": (("tests",), (".py",), 64_393),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_393),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_741),

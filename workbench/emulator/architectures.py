@@ -211,6 +211,7 @@ BY_CAPABILITY = {int(arch.removeprefix("sm_")): limits for arch, limits in DEVIC
 """The same by compute capability times ten."""
 
 
+@lru_cache(maxsize=64)
 def limits_of(arch: str) -> DeviceLimits:
     """The limits of a device of the architecture, such as ``sm_80`` or ``sm_90a``."""
     return replace(DEVICES[arch.rstrip("af")], arch=arch)

@@ -361,13 +361,14 @@ class Prepared:
         launch, entry = self.launch, self.launch.entry
         if self._workspace is not None:
             launch.memory.free(self._workspace)
-        seen = Timeline(entry, launch.grid, launch.dynamic_shared_bytes, launch.seed, result.trace, result.trace_cut)
+        shape = launch.grid, launch.dynamic_shared_bytes, launch.seed
+        seen = Timeline(entry, *shape, result.trace, result.trace_cut) if self.trace else None
         counts = (result.instructions, result.switches, self.resident, result.counts, entry)
         said = result.printed or result.prints_dropped
         output = printed_text(result.printed, result.prints_dropped, launch.memory) if said else ""
         counters = result.counters if self.options["count"] else None
         findings = _findings(result, context, self.rules)
-        return Statistics(*counts, counters, seen if self.trace else None, output, *findings)
+        return Statistics(*counts, counters, seen, output, *findings)
 
 
 _SLICES = (2000, 40, 300)

@@ -30,6 +30,8 @@ class LaunchError(ValueError):
 
 def triple(numbers: Dimensions, what: str) -> tuple[int, int, int]:
     """Up to three numbers as three. Raises ``LaunchError`` with ``what`` they are."""
+    if type(numbers) is int:
+        return numbers, 1, 1
     try:
         values = [numbers] if isinstance(numbers, int | np.integer) else list(numbers)
         padded = [operator.index(value) for value in values] + [1, 1]
@@ -122,6 +124,8 @@ def _check_cluster(
 ) -> None:
     if entry.cluster is not None and cluster != entry.cluster:
         raise LaunchError(f"{entry.name} is compiled for clusters of {entry.cluster}, not {cluster}")
+    if cluster == (1, 1, 1):
+        return
     blocks = cluster[0] * cluster[1] * cluster[2]
     if blocks > 1 and limits.max_cluster_blocks == 1:
         raise LaunchError(f"{limits.name} ({limits.arch}) has no clusters of blocks; they need sm_90 or later")
@@ -431,6 +435,10 @@ class Order:
         """A launch or a copy in a stream: its edges. Raises ``LaunchError`` for a stream that is no number."""
         stream = whole_number(stream, "the stream", 0, 2**31 - 1)
         ends = self.ends.setdefault(stream, [])
+        if not self.before and not after:  # the first one comes after nothing
+            ends.append(0)
+            self.kernels.update([0] if is_kernel else [])
+            return self._node(set(), set())
         if stream == DEFAULT_STREAM:
             full = {node for other, nodes in self.ends.items() if other != stream for node in nodes}
         else:

@@ -253,12 +253,13 @@ class Arguments:
             array, allocation = placed.array, placed.allocation
             if not array.flags.writeable or not array.size or placed.before is None:
                 continue
-            places = placed.places if placed.strided else np.arange(array.nbytes).reshape(-1, array.itemsize)
+            places = placed.places if placed.strided else slice(array.nbytes)
             after = allocation.data[places].reshape(-1).view(array.dtype).reshape(array.shape)
-            if allocation.written is None:
+            written = None if allocation.written is None else allocation.written[places]
+            if written is None or written.all():
                 array[...] = after
             else:
-                stored = allocation.written[places].all(axis=-1).reshape(array.shape)
+                stored = written.reshape(-1, array.itemsize).all(axis=-1).reshape(array.shape)
                 array[stored] = after[stored]
             placed.before = array.copy()
 

@@ -74,6 +74,7 @@ class Entry(Signature):
     lines: npt.NDArray[np.int32] | None = field(default=None, repr=False)  # of each row; see line_numbers
     early_returns: list[int] | None = field(default=None, repr=False)  # rows; see early_returns
     suppressed: tuple[object, npt.NDArray[np.int32]] | None = field(default=None, repr=False)  # see Rules
+    traps: bool | None = field(default=None, repr=False)  # whether an instruction is a trap; see Beside
 
     def __getstate__(self) -> dict[str, object]:
         """All but what the engine has made of it."""

@@ -345,7 +345,7 @@ class Session:
         Arrays then hold what was stored. Raises ``KernelFault`` where ``raise_on_hazard`` was asked for."""
         self._execute(whole=event is not None)
         if event is None:
-            self._order, self._series, self._base = Order(), Series(), 0
+            self._order, self._base = Order(), 0
         else:
             self._order.wait(event)
 
@@ -355,7 +355,7 @@ class Session:
             return
         self._arguments.refresh()
         if self._ended and not programmatic:
-            self._order, self._series, self._base = Order(), Series(), 0
+            self._order, self._base = Order(), 0
 
     def _execute(self, whole: bool = False) -> None:
         """Executes what waits, ``whole`` or in parts of which each comes after the one before."""
@@ -363,8 +363,10 @@ class Session:
         order, faults = self._order, list[_Pending]()
         first = len(order.before) - len(pending)
         while pending:
-            cuts = (node for node in range(first + 1, len(order.before)) if not whole and order.is_cut(node))
-            together = next(cuts, len(order.before)) - first
+            together = len(pending)
+            if together > 1 and not whole:
+                cuts = (node for node in range(first + 1, len(order.before)) if order.is_cut(node))
+                together = next(cuts, len(order.before)) - first
             now, pending = pending[:together], pending[together:]
             if order.is_cut(first):
                 self._series, self._base = Series(), first

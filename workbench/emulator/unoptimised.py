@@ -56,8 +56,11 @@ class Beside:
         wanted: bool,
     ) -> Beside | None:
         """None where it is neither wanted nor needed to explain a trap, and where there is no source."""
-        traps = any(instruction.opcode == "trap" for instruction in kernel.instructions)
-        if kernel.program.unoptimised is None or not (wanted or traps):
+        if kernel.program.unoptimised is None:
+            return None
+        if kernel.traps is None:
+            kernel.traps = any(instruction.opcode == "trap" for instruction in kernel.instructions)
+        if not (wanted or kernel.traps):
             return None
         fits = sum(allocation.nbytes for allocation in memory.allocations) <= _MOST_BYTES
         kept = {name: value for name, value in options.items() if name not in _NOT_FOR_IT}

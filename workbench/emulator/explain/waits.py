@@ -45,23 +45,21 @@ class Waits(Evidence):
     def explain_deadlock(self) -> tuple[str, str]:
         """No warp can go on: what to compare, by what the waits lack."""
         waits = [wait for wait in self.waits if wait.reason not in NOT_WAITING]
-        bytes_ = [wait for wait in waits if wait.reason == "mbarrier" and wait.transactions]
         advice = "every wait needs an arrival: compare what each warp waits for with the other warps"
-        if bytes_ and bytes_[0].transactions < 0:
-            advice = (
-                f"{self.barrier_name(bytes_[0].address)} has got bytes that nobody has expected: let a thread of its "
-            )
-            advice += "block, or of another one by mapa, arrive with expect_tx for what each copy brings"
-        elif bytes_ and bytes_[0].pending == 0:
-            advice = (
-                f"{self.barrier_name(bytes_[0].address)} expects {bytes_[0].transactions} bytes more than have come: "
-            )
-            advice += "expect as many as all copies of the phase bring, or see why a copy is missing"
-        elif any(wait.reason == "registers" for wait in waits):
+        for wait in [wait for wait in waits if wait.reason == "mbarrier" and wait.transactions][:1]:
+            barrier = self.barrier_name(wait.address)
+            if wait.transactions < 0:
+                advice = f"{barrier} has got bytes that nobody has expected: let a thread arrive there with expect_tx"
+            elif wait.pending == 0:
+                advice = (
+                    f"{barrier} expects {wait.transactions} bytes more than have come: expect as many as all copies "
+                )
+                advice += "of the phase bring, or see why one is missing"
+        if any(wait.reason == "registers" for wait in waits):
             advice = (
                 "the counts of all warpgroups, 128 threads each, must fit into the registers that the launch gives to "
-                "the block: let others decrease theirs, or ask for less"
             )
+            advice += "the block: let others decrease theirs, or ask for less"
         return "no warp can go on", advice
 
     def explain_budget(self) -> tuple[str, str]:
