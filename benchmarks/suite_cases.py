@@ -444,28 +444,6 @@ NOTES = {
     "GPUVerify's benchmarks/CUDA20/scan/workefficient, MUTATION": (
         "The emulator: in the last round each thread stores the two elements that it then reads."
     ),
-    "HeCBench/lda-cuda, launch 1": (
-        "The emulator: `__activemask()` behind a branch need not name all lanes, and the sum at line 214 stores to "
-        "`shared` while other warps still read that of line 205."
-    ),
-    "Indigo/conditional_edge_neighbor_cond_guardBug": (
-        "The label: several lanes read one element before one of them updates it; which lanes is not kept."
-    ),
-    "Indigo/conditional_edge_neighbor_persistent_cond_guardBug": (
-        "The label: several lanes read one element before one of them updates it; which lanes is not kept."
-    ),
-    "GPURepair/CUDASamples/3_Imaging_HSOpticalFlow_solverKernel": (
-        "The label: a volatile load beside a volatile store is taken for the poll of a flag."
-    ),
-    "ScoR/race_interblock_blkfence_raw": (
-        "The label: a volatile load beside a volatile store is taken for the poll of a flag."
-    ),
-    "ScoR/race_interblock_fence_rtraw": (
-        "The label: a volatile load beside a volatile store is taken for the poll of a flag."
-    ),
-    "ScoR/race_interblock_none-lock_rtraw": (
-        "The label: a volatile load beside a volatile store is taken for the poll of a flag."
-    ),
     "ScoR/norace_interwarp-block_fence-atom_hrd-indirect": (
         "The emulator: no fence follows the last relaxed read of the flag, so PTX puts nothing in order."
     ),

@@ -32,6 +32,7 @@ from suite_cases import NOT_EXECUTED, NOTES, PRELUDE, SUITES, Case, document_of
 from tabulate import tabulate
 
 from workbench.devices.emulated import EmulatedDevice
+from workbench.records import environment
 
 RECORD = Path(__file__).parents[1] / "reports/suites.json"
 SECONDS, WALL_SECONDS = 60, 900
@@ -148,11 +149,14 @@ def measure(chosen: argparse.Namespace) -> None:
             commit = subprocess.run(
                 ["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True
             ).stdout.strip()
-            kept = record["suites"].setdefault(name, {"commit": commit, "rows": []})
+            judged_by = environment.describe().commit
+            kept = record["suites"].setdefault(name, {"commit": commit, "judged_by": judged_by, "rows": []})
             done = {row["case"] for row in kept["rows"]}
             made = Path(folder) / name
             made.mkdir()
-            left = (case for case in suite.cases(root, made) if case.name not in done)
+            cases = list(suite.cases(root, made))
+            kept["cases"] = len(cases)
+            left = (case for case in cases if case.name not in done)
             options = [*suite.options, f"--option=--pre-include={prelude}"] if suite.options else []
             for row in judged(left, options, chosen.jobs):
                 kept["rows"].append(row)
@@ -203,7 +207,10 @@ def page(record: dict[str, Any]) -> str:
     ]
     for name, kept in suites.items():
         suite = SUITES[name]
-        parts.append(f"## {name}\n\n{suite.about} Snapshot: commit `{kept['commit'][:12]}`.\n")
+        parts.append(
+            f"## {name}\n\n{suite.about} Snapshot: commit `{kept['commit'][:12]}`, "
+            f"judged by commit `{kept['judged_by'][:12]}`: {len(kept['rows'])} of {kept['cases']} cases.\n"
+        )
         looked = [
             [f"`{row['case']}`", row["as"], row["said"] or "nothing", NOTES.get(f"{name}/{row['case']}", "")]
             for row in kept["rows"]
