@@ -32,8 +32,9 @@ _KERNEL_OF_LAUNCH = re.compile(r"the launch of ([\w:]+)")
 _LAST_WORDS = 10.0
 """Seconds until the end of a process whose program has ended: others that it has started may go on."""
 
-_PYTHON = {"CUPY_ACCELERATORS": "", "CUPY_CACHE_IN_MEMORY": "1"}
-"""For CuPy, which otherwise takes machine code from its cache, and calls libraries of machine code."""
+_PYTHON = {"CUPY_ACCELERATORS": "", "CUPY_CACHE_IN_MEMORY": "1", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+"""For CuPy, which otherwise takes machine code from its cache, and calls libraries of machine code; and for PyTorch,
+whose tensors otherwise lie side by side in one allocation, so that nobody notices what leaves one."""
 
 
 class CaptureError(RuntimeError):
