@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.devices.base import OnMachine
 from workbench.judge.case import quiet
-from workbench.model.arrays import Array
+from workbench.model.arrays import Array, Arrays
 from workbench.model.launch import Plan
 from workbench.model.machine import H200
 from workbench.model.problem import Problem
@@ -41,12 +41,7 @@ class FakeDevice(OnMachine):
         return DeviceInfo(self.name, "fake", "sm_90", 1)
 
     def bind(
-        self,
-        compiled: Compiled,
-        plan: Plan,
-        arrays: Mapping[str, Array],
-        storage: Mapping[str, np.ndarray[Any, Any]],
-        seed: int = 0,
+        self, compiled: Compiled, plan: Plan, arrays: Mapping[str, Array], storage: Arrays, seed: int = 0
     ) -> FakePlan:
         problem: Any = plan.launches[0].args[0]
         self.problems.append(problem)
@@ -54,13 +49,7 @@ class FakeDevice(OnMachine):
 
 
 class FakePlan:
-    def __init__(
-        self,
-        device: FakeDevice,
-        problem: Problem,
-        arrays: Mapping[str, Array],
-        storage: Mapping[str, np.ndarray[Any, Any]],
-    ) -> None:
+    def __init__(self, device: FakeDevice, problem: Problem, arrays: Mapping[str, Array], storage: Arrays) -> None:
         self.device, self.problem, self.arrays = device, problem, arrays
         self.refill(storage)
 

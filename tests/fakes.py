@@ -14,7 +14,7 @@ from synthetic import EMULATOR, H200
 
 from workbench.devices import Fault
 from workbench.devices.base import OnMachine
-from workbench.model.arrays import Array
+from workbench.model.arrays import Array, Arrays
 from workbench.model.launch import Plan
 from workbench.model.machine import H200 as MACHINE
 from workbench.model.results import DeviceInfo, Verdict
@@ -37,12 +37,7 @@ class NumpyDevice(OnMachine):
         return H200 if self.name == "cuda" else EMULATOR
 
     def bind(
-        self,
-        compiled: Compiled,
-        plan: Plan,
-        arrays: Mapping[str, Array],
-        storage: Mapping[str, np.ndarray[Any, Any]],
-        seed: int = 0,
+        self, compiled: Compiled, plan: Plan, arrays: Mapping[str, Array], storage: Arrays, seed: int = 0
     ) -> NumpyDevice:
         self.refill(storage)
         return self
@@ -107,12 +102,7 @@ class MisbehavingDevice(NumpyDevice):
         self.lost = False
 
     def bind(
-        self,
-        compiled: Compiled,
-        plan: Plan,
-        arrays: Mapping[str, Array],
-        storage: Mapping[str, np.ndarray[Any, Any]],
-        seed: int = 0,
+        self, compiled: Compiled, plan: Plan, arrays: Mapping[str, Array], storage: Arrays, seed: int = 0
     ) -> NumpyDevice:
         self.behaviour = self.behaviours.get(compiled.name)
         return super().bind(compiled, plan, arrays, storage, seed)

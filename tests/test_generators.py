@@ -1,12 +1,21 @@
 """PTX of other generators: right and clean, and faults are named; skipped where a generator is not installed."""
 
+import re
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from workbench.emulator import launch, load
+
+
+def names(module):
+    """The kernels of a module, and those with a fault, without an import of what may not be installed."""
+    text = (Path(__file__).parent / "generator_kernels" / f"{module}.py").read_text()
+    kernels, faults = text.partition("\nKERNELS = {")[2].split("\nFAULTS = ", 1)
+    return re.findall(r"^    [\"]?(\w+)[\"]?: ", kernels, re.M) + re.findall(r"(\w+)[\"]?: ", faults.partition("}")[0])
 
 
 def launched(program, name, kernels, kernel, expected=None):
@@ -28,21 +37,7 @@ def judge(program, name, kernels, kernel):
     return None
 
 
-NUMBA = ["scale", "sines", "reversed_by_block", "strided", "counted", "largest", "neighbours", "chosen", "reduced"]
-NUMBA += [
-    "polynomial",
-    "integral",
-    "summed_by_warp",
-    "voted",
-    "local_window",
-    "as_matrix",
-    "doubled_precision",
-    "squashed",
-]
-NUMBA += ["smallest", "staged", "until", "beyond", "unordered"]
-
-
-@pytest.mark.parametrize("name", NUMBA)
+@pytest.mark.parametrize("name", names("numba_kernels"))
 def test_kernels_of_numba_cuda(name):
     pytest.importorskip("numba.cuda", reason="Numba-CUDA is not installed: pip install numba-cuda[cu13]")
     import numba_kernels as kernels
@@ -50,11 +45,6 @@ def test_kernels_of_numba_cuda(name):
     kernel = getattr(kernels, name)
     finding = judge(load(kernels.ptx(kernel)), None, kernels, kernel)
     assert finding is None or finding.source_line.endswith("# here"), str(finding)
-
-
-WARP = ["scale", "sines", "summed", "largest", "neighbours", "lengths", "rotated", "clamped", "iterated", "chosen"]
-WARP += ["smallest", "counted", "stepped", "integral", "squashed", "crossed", "inverted", "turned", "mixed", "until"]
-WARP += ["beyond", "overwritten"]
 
 
 @cache
@@ -66,7 +56,7 @@ def of_warp(folder):
     return load(file)
 
 
-@pytest.mark.parametrize("name", WARP)
+@pytest.mark.parametrize("name", names("warp_kernels"))
 def test_kernels_of_warp(name, tmp_path_factory):
     """One module has them all, each with its backward kernel."""
     pytest.importorskip("warp", reason="NVIDIA Warp is not installed: pip install warp-lang")
@@ -76,12 +66,7 @@ def test_kernels_of_warp(name, tmp_path_factory):
     judge(program, f"{name}_cuda_kernel_forward", kernels, getattr(kernels, name))
 
 
-GLUON = ["scale", "vectors", "total", "through_shared", "powers", "sines", "chosen", "masked", "softmax", "looped"]
-GLUON += ["halves", "integral", "roots", "largest", "summed_so_far", "converted", "transposed", "row_sums"]
-GLUON += ["copied_asynchronously", "multiplied", "beyond", "overwritten"]
-
-
-@pytest.mark.parametrize("name", GLUON)
+@pytest.mark.parametrize("name", names("gluon_kernels"))
 def test_kernels_of_gluon(name):
     pytest.importorskip("triton.experimental.gluon", reason="Triton is not installed: pip install -e '.[triton]'")
     import gluon_kernels as kernels
@@ -100,12 +85,7 @@ def test_kernels_of_gluon(name):
         assert run.findings[0].kind == kernels.FAULTS[kernel] and run.findings[0].source_line.endswith("# here")
 
 
-HELION = ["add", "activated", "softmax", "row_sums", "normalised", "product", "chosen", "clipped", "powers", "sines"]
-HELION += ["halves", "transposed", "broadcast", "column_sums", "largest", "where_largest", "layer_norm", "counted"]
-HELION += ["summed_so_far", "by_parts", "overwritten"]
-
-
-@pytest.mark.parametrize("name", HELION)
+@pytest.mark.parametrize("name", names("helion_kernels"))
 def test_kernels_of_helion(name):
     """It compiles for PyTorch's GPU, which the emulation stands in for."""
     pytest.importorskip("helion", reason="helion is not installed: pip install helion")
@@ -124,22 +104,6 @@ def test_kernels_of_helion(name):
     assert run.ok or run.findings[0].kind == kernels.FAULTS[kernel]
 
 
-PALLAS = [
-    "add",
-    "activated",
-    "chosen",
-    "clipped",
-    "rounded",
-    "integral",
-    "trigonometric",
-    "softmax",
-    "normalised",
-    "gelu",
-]
-PALLAS += ["looped", "branched", "transposed", "row_sums", "largest", "where_largest", "product", "in_place", "tiled"]
-PALLAS += ["masked", "beyond", "overwritten"]
-
-
 def of_pallas():
     pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
     import pallas_kernels
@@ -147,7 +111,7 @@ def of_pallas():
     return pallas_kernels
 
 
-@pytest.mark.parametrize("name", PALLAS)
+@pytest.mark.parametrize("name", names("pallas_kernels"))
 def test_kernels_of_pallas(name):
     from workbench.triton import emulate
 
@@ -233,12 +197,7 @@ def test_an_example_of_pyptx_lacks_a_proxy_fence():
     np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.01)
 
 
-CUTE = ["scale", "add", "powers", "sines", "roots", "chosen", "looped", "unrolled", "neighbours", "halves", "integral"]
-CUTE += ["reversed_by_block", "summed_by_warp", "reduced", "transposed", "tiled", "by_fours", "maxima", "whiled"]
-CUTE += ["shifted", "beyond", "unordered"]
-
-
-@pytest.mark.parametrize("name", CUTE)
+@pytest.mark.parametrize("name", names("cute_kernels"))
 def test_kernels_of_cute_dsl(name):
     if find_spec("cutlass") is None:  # which is imported when its environment is set
         pytest.skip("CuTe DSL is not installed: pip install nvidia-cutlass-dsl")
@@ -254,11 +213,6 @@ def test_kernels_of_cute_dsl(name):
         assert finding.kind == kernels.FAULTS[kernel] and finding.source_line.endswith("# here"), str(report)
 
 
-TILELANG = ["scaled", "added", "powers", "sines", "chosen", "clipped", "halves", "integral", "transposed", "neighbours"]
-TILELANG += ["softmax", "normalised", "largest", "absolute", "looped", "through_shared", "summed_so_far", "total"]
-TILELANG += ["product", "product_transposed", "product_pipelined", "overwritten", "unordered"]
-
-
 @cache
 def of_tilelang(folder):
     import tilelang_kernels as kernels
@@ -267,7 +221,7 @@ def of_tilelang(folder):
     return sources, kernels.program("\n".join(sources.values()), folder)
 
 
-@pytest.mark.parametrize("name", TILELANG)
+@pytest.mark.parametrize("name", names("tilelang_kernels"))
 def test_kernels_of_tilelang(name, tmp_path_factory):
     """One file has them all, so that nvcc reads the headers once."""
     pytest.importorskip("tilelang", reason="TileLang is not installed: pip install tilelang")

@@ -26,7 +26,7 @@ from workbench.measure import configurations, places, plausibility, timing, tuni
 from workbench.measure.places import Here, There
 from workbench.measure.tuning import Proposals, Tuning, allowed, tune
 from workbench.model import machine
-from workbench.model.arrays import Array
+from workbench.model.arrays import Array, Arrays
 from workbench.model.launch import Plan
 from workbench.model.problem import Size
 from workbench.model.results import DeviceInfo
@@ -85,12 +85,7 @@ class Gpu(OnMachine):
         return H200
 
     def bind(
-        self,
-        compiled: Compiled,
-        plan: Plan,
-        arrays: Mapping[str, Array],
-        storage: Mapping[str, np.ndarray[Any, Any]],
-        seed: int = 0,
+        self, compiled: Compiled, plan: Plan, arrays: Mapping[str, Array], storage: Arrays, seed: int = 0
     ) -> GpuPlan:
         return GpuPlan(self, {k: int(v) for k, v in compiled.defines if k in SPACE}, arrays, dict(storage))
 
@@ -100,11 +95,7 @@ class Gpu(OnMachine):
 
 class GpuPlan(HostPlan):
     def __init__(
-        self,
-        gpu: Gpu,
-        parameters: dict[str, int],
-        arrays: Mapping[str, Array],
-        memory: dict[str, np.ndarray[Any, Any]],
+        self, gpu: Gpu, parameters: dict[str, int], arrays: Mapping[str, Array], memory: dict[str, Any]
     ) -> None:
         super().__init__(arrays, memory)
         self.gpu, self.parameters = gpu, parameters

@@ -108,9 +108,7 @@ PAIRS = [
         FILL
         + f"""__global__ void use(const float* y, float* z) {{
     {SETUP}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     float v = y[N - 1 - i];  // HERE
     {SYNC}
     z[i] = v;
@@ -122,9 +120,7 @@ PAIRS = [
         f"""__global__ void add(float* z) {{ {SETUP} {TRIGGER} z[i] = i; }}  // THERE
 __global__ void use(const float* y, float* z) {{
     {SETUP}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     z[i] = 1;  // HERE
     {SYNC}
     z[i] += 1;
@@ -137,9 +133,7 @@ __global__ void use(const float* y, float* z) {{
         FILL
         + f"""__global__ void use(const float* y, float* z) {{
     {SETUP}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     __shared__ float s[128];
     s[t] = y[i];  // HERE
     for (int half = 64; half > 0; half /= 2) {{
@@ -185,9 +179,7 @@ __global__ void use(const float* y, float* z) {{
 __global__ void grouped(const float* const* p, float* z) {{
     {SETUP}
     __shared__ const float* mine;
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     if (t == 0) mine = p[blockIdx.x];  // HERE
     __syncthreads();
     z[i] = mine[t];
@@ -231,9 +223,7 @@ __global__ void gradient(const float* x, const float* d, float* q) {{
     {SETUP}
     __shared__ float s[128];
     if (t / 32 == 3) {{
-#ifdef FIXED
-        {SYNC}
-#endif
+        FIX({SYNC})
         for (int k = t % 32; k < 128; k += 32) s[k] = d[128 * blockIdx.x + k];  // HERE
     }}
     __syncthreads();
@@ -253,9 +243,7 @@ __global__ void product(const float* y, float* z) {{
     unsigned b = __cvta_generic_to_shared(&barrier), to = __cvta_generic_to_shared(tile);
     if (t == 0) {{
         asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;" ::"r"(b) : "memory");
-#ifdef FIXED
-        {SYNC}
-#endif
+        FIX({SYNC})
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 512;" ::"r"(b) : "memory");
         const float* from = y + 128 * blockIdx.x;
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 512, [%2];"  // HERE
@@ -298,9 +286,7 @@ __global__ void fused(const float* r, float* z) {{
         f"""__global__ void sort_blocks(const float* x, float* k) {{ {SETUP} {TRIGGER} k[i] = x[i]; }}  // THERE
 __global__ void partition(float* p) {{
     {SETUP} {TRIGGER}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     if (t == 0) p[blockIdx.x] = 128 * blockIdx.x;
 }}
 __global__ void merge(const float* p, const float* k, float* z) {{
@@ -318,9 +304,7 @@ __global__ void merge(const float* p, const float* k, float* z) {{
         f"""__global__ void total(const float* x, float* y) {{ {SETUP} {TRIGGER} y[i] = x[N - 1 - i]; }}  // THERE
 __global__ void next(float* x, const float* y) {{
     {SETUP}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     x[i] = i;  // HERE
     {SYNC}
     x[i] += y[i];
@@ -333,9 +317,7 @@ __global__ void next(float* x, const float* y) {{
         f"""__global__ void one(const float* x, float* y) {{ {SETUP} {TRIGGER} y[i] = x[N - 1 - i]; }}  // THERE
 __global__ void two(float* w) {{
     {SETUP} {TRIGGER}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     w[i] = i;
 }}
 __global__ void three(float* x, const float* w) {{ {SETUP} {SYNC} x[i] = w[i]; }}  // HERE""",
@@ -347,9 +329,7 @@ __global__ void three(float* x, const float* w) {{ {SETUP} {SYNC} x[i] = w[i]; }
         f"""__global__ void count(unsigned* c) {{ {TRIGGER} atomicAdd(c, 1); }}  // THERE
 __global__ void reset(unsigned* c, float* z) {{
     {SETUP}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     if (i == 0) *c = 0;  // HERE
     {SYNC}
     z[i] = i;
@@ -362,9 +342,7 @@ __global__ void reset(unsigned* c, float* z) {{
         f"""__global__ void count(unsigned* c) {{ {TRIGGER} atomicAdd(c, 1); }}  // THERE
 __global__ void reset(unsigned* c, float* z) {{
     {SETUP}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     if (i == 0) atomicExch(c, 0);  // HERE
     {SYNC}
     z[i] = i;
@@ -377,9 +355,7 @@ __global__ void reset(unsigned* c, float* z) {{
         f"""__global__ void combine(const float* x, float* y) {{ {SETUP} {TRIGGER} y[i] = x[N - 1 - i]; }}  // THERE
 __global__ void split(float* x) {{
     {SETUP}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     if (i < N / 4) reinterpret_cast<float4*>(x)[i] = float4{{}};  // HERE
     {SYNC}
 }}""",
@@ -412,9 +388,7 @@ __global__ void split(float* x) {{
 }}
 __global__ void use(const float* y, float* z) {{
     {SETUP}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     z[i] = y[N - 1 - i];  // HERE
 }}""",
         "lets this kernel begin, and makes nothing visible",
@@ -424,9 +398,7 @@ __global__ void use(const float* y, float* z) {{
         f"""__global__ void fill(float* y) {{ {SETUP} y[i] = i; }}  // THERE
 __global__ void use(const float* y, float* z) {{
     {SETUP}
-#ifdef FIXED
-    {SYNC}
-#endif
+    FIX({SYNC})
     z[i] = y[i];  // HERE
 }}""",
         "this kernel may begin before what fill has stored is visible",

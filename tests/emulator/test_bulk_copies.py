@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from async_hazards import cuda
 from asynchronous import REGISTERS, WAIT, tensor_kernel
 from emulation import compile_cuda, fault_of, module
 from sample_kernels import on_device
@@ -126,17 +127,8 @@ def test_a_tensor_map_may_lie_in_global_memory() -> None:
 
 # ------------------------------------------------------------------------------------------------------------ clusters
 
-CLUSTER = on_device("""
-__device__ unsigned rank() { unsigned r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
-__device__ void meet() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ unsigned at(const void* p, unsigned r) {
-    unsigned a;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(address(p)), "r"(r));
-    return a;
-}
+CLUSTER = cuda("""
+__device__ void meet() { CLUSTER_ARRIVE; CLUSTER_WAIT; }
 extern "C" __global__ void __cluster_dims__(4, 1, 1) k(int* x) {
     __shared__ int mine[32], inbox[32];
     __shared__ __align__(8) u64 bar;

@@ -18,7 +18,8 @@ def line_of(pair: Pair, mark: str) -> int | None:
 
 
 def source_of(pair: Pair) -> str:
-    return f"constexpr int N = {N};\n" + pair.source
+    fix = "#ifdef FIXED\n#define FIX(...) __VA_ARGS__\n#else\n#define FIX(...)\n#endif\n"
+    return f"constexpr int N = {N};\n{fix}{pair.source}"
 
 
 def found(pair: Pair, program: Program, fixed: bool) -> list[Finding]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from async_hazards import cuda
 from asynchronous import strides, tensor, tensor_kernel
 from emulation import Array, compile_cuda, fault_of
-from sample_kernels import on_device
 
 from workbench.emulator import (
     FindingKind,
@@ -175,17 +175,8 @@ def test_a_store_may_reach_beyond_its_array() -> None:
 
 # ----------------------------------------------------------------------------------------- into shared memory of others
 
-CLUSTER = on_device("""
-__device__ unsigned rank() { unsigned r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
-__device__ void meet() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ unsigned at(const void* p, unsigned r) {
-    unsigned a;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(address(p)), "r"(r));
-    return a;
-}
+CLUSTER = cuda("""
+__device__ void meet() { CLUSTER_ARRIVE; CLUSTER_WAIT; }
 constexpr int BLOCKS = 4;
 extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) k(const int* a, int* x) {
     __shared__ __align__(16) int source[32], inbox[32];

@@ -75,13 +75,14 @@ def of_stage(spec: str, problem: str, **parameters: int) -> Scenario:
 
 def of_kernel(
     name: str,
-    grid: tuple[int, int, int],
+    *,
+    grid: tuple[int, int, int] = (1, 1, 1),
     block: int,
     inputs: Mapping[str, tuple[DType, tuple[int, ...]]],
     outputs: Mapping[str, tuple[DType, tuple[int, ...]]],
-    scalars: tuple[int, ...],
+    scalars: tuple[int, ...] = (),
     reference: Callable[[Arrays], Arrays],
-    defines: Mapping[str, str | int],
+    defines: Mapping[str, str | int] | None = None,
     cluster: int = 1,
 ) -> Scenario:
     """`kernels/NAME.cu`: its parameters are the inputs, the outputs and ints.
@@ -98,7 +99,7 @@ def of_kernel(
     return Scenario(
         name,
         KERNELS / f"{name}.cu",
-        defines,
+        defines or {},
         Plan((launch,)),
         arrays,
         {n: arrays[n].pack(v) for n, v in values.items()},

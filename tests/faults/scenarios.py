@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -14,46 +15,55 @@ from workbench.model.tensor_map import TensorMap
 # ------------------------------------------------------------------------------------- kernels and their problems
 
 
-@cache
+SCENARIOS: list[Callable[[], Scenario]] = []
+
+
+def scenario(make: Callable[[], Scenario]) -> Callable[[], Scenario]:
+    """Makes it once, and lists it."""
+    SCENARIOS.append(cache(make))
+    return SCENARIOS[-1]
+
+
+@scenario
 def naive() -> Scenario:
     return of_stage("gemm:naive", "m=20,n=36,k=9,dtype=fp32,out=fp32,layout=nn")
 
 
-@cache
+@scenario
 def warp_parallel() -> Scenario:
     return of_stage("gemm:warp_parallel", "m=20,n=36,k=40,dtype=fp32,out=fp32,layout=nn")
 
 
-@cache
+@scenario
 def vectorized() -> Scenario:
     return of_stage("gemm:vectorized", "m=65,n=132,k=40,dtype=fp32,out=fp32,layout=nn")
 
 
-@cache
+@scenario
 def cp_async() -> Scenario:
     """Five slices go through a ring of three."""
     return of_stage("gemm:cp_async", "m=64,n=64,k=320,dtype=bf16,out=bf16,layout=nt", BLOCK_M=64, BLOCK_N=64)
 
 
-@cache
+@scenario
 def tma_pipeline() -> Scenario:
     """Five slices go through a ring of two."""
     problem = "m=128,n=128,k=320,dtype=bf16,out=bf16,layout=nt"
     return of_stage("gemm:tma_pipeline", problem, BLOCK_N=128, STAGES=2)
 
 
-@cache
+@scenario
 def tma_store() -> Scenario:
     """Each warp stores four boxes of C from two buffers."""
     return of_stage("gemm:tma_store", "m=128,n=128,k=64,dtype=bf16,out=fp32,layout=nt", BLOCK_N=128)
 
 
-@cache
+@scenario
 def split_k() -> Scenario:
     return of_stage("gemm:split_k", "m=128,n=128,k=128,dtype=bf16,out=fp32,layout=nt", BLOCK_N=128)
 
 
-@cache
+@scenario
 def stream_k() -> Scenario:
     """Two pairs of blocks share out the third pair of tiles."""
     scenario = of_stage("gemm:stream_k", "m=136,n=768,k=328,dtype=bf16,out=bf16,layout=nt")
@@ -62,13 +72,13 @@ def stream_k() -> Scenario:
     return replace(scenario, plan=Plan((four,), scenario.plan.scratch))
 
 
-@cache
+@scenario
 def fp32_pipeline() -> Scenario:
     """Four slices go through a ring of three, and one after the other through the memory in which they are turned."""
     return of_stage("gemm:fp32_pipeline", "m=128,n=256,k=128,dtype=fp32,out=fp32,layout=nn")
 
 
-@cache
+@scenario
 def k_split() -> Scenario:
     m, n, k = 20, 24, 40
     return of_kernel(
@@ -83,25 +93,22 @@ def k_split() -> Scenario:
     )
 
 
-@cache
+@scenario
 def handoff() -> Scenario:
     return of_kernel(
         "handoff",
-        grid=(1, 1, 1),
         block=128,
         inputs={"x": (FP32, (8, 64))},
         outputs={"sums": (FP32, (64,))},
         scalars=(8,),
         reference=lambda a: {"sums": a["x"].sum(axis=0)},
-        defines={},
     )
 
 
-@cache
+@scenario
 def register_buffer() -> Scenario:
     return of_kernel(
         "register_buffer",
-        grid=(1, 1, 1),
         block=128,
         inputs={"x": (FP32, (6, 128))},
         outputs={"products": (FP32, (128,))},
@@ -111,21 +118,19 @@ def register_buffer() -> Scenario:
     )
 
 
-@cache
+@scenario
 def stored_operands() -> Scenario:
     return of_kernel(
         "stored_operands",
-        grid=(1, 1, 1),
         block=128,
         inputs={"A": (BF16, (64, 128)), "B": (BF16, (128, 128))},
         outputs={"C": (FP32, (64, 128))},
         scalars=(2,),
         reference=lambda a: {"C": a["A"] @ a["B"].T},
-        defines={},
     )
 
 
-@cache
+@scenario
 def cluster_push() -> Scenario:
     return of_kernel(
         "cluster_push",
@@ -133,29 +138,11 @@ def cluster_push() -> Scenario:
         block=64,
         inputs={"x": (FP32, (2, 256))},
         outputs={"y": (FP32, (2, 256))},
-        scalars=(),
         reference=lambda a: {"y": a["x"][::-1]},
         defines={"THREADS": 64},
         cluster=2,
     )
 
-
-SCENARIOS = (
-    naive,
-    warp_parallel,
-    vectorized,
-    cp_async,
-    tma_pipeline,
-    tma_store,
-    split_k,
-    stream_k,
-    fp32_pipeline,
-    k_split,
-    handoff,
-    register_buffer,
-    stored_operands,
-    cluster_push,
-)
 
 # ------------------------------------------------------------------------------------------ changes to a launch
 
