@@ -32,46 +32,18 @@ ELSEWHERE = [
     (r"malloc|free", "test_heap", ["test_memory_of_the_heap_outlives_a_launch"]),
     (r"assertfail", "test_findings", ["test_assertion"]),
     (r"fence\.proxy\.tensormap\.acquire", "test_tensor_edits", ["test_a_copy_uses_the_map_that_the_kernel_has_edited"]),
-    (
-        r"tcgen05\..*",
-        "test_tcgen05",
-        [
-            "test_products_by_each_operation",
-            "test_loads_and_stores_of_each_shape",
-            "test_loads_that_reduce",
-            "test_copies_of_each_shape",
-            "test_a_shift_moves_rows_down",
-        ],
-    ),
-    (
-        r"clusterlaunchcontrol\..*",
-        "test_launch_control",
-        ["test_every_block_is_worked_on_once", "test_a_response_names_the_first_block"],
-    ),
-    (
-        r"cp\..*(gather4|scatter4|im2col::w)\b.*|mapa\.leader.*",
-        "test_tensor_rows",
-        [
-            "test_gather4_loads_four_rows",
-            "test_gather4_for_several_blocks",
-            "test_scatter4_stores_four_rows",
-            "test_pixels_along_one_dimension",
-            "test_a_pair_counts_its_bytes_in_one_block",
-        ],
-    ),
-    (
-        r"(ld|st)\..*(v8\.|v4\.[bsuf]64).*|st\.bulk.*|redux\.sync\..*f32|mma\..*kind::.*",
-        "test_blackwell_values",
-        [
-            "test_loads_and_stores_of_256_bits",
-            "test_a_run_of_zeros",
-            "test_reductions_of_floats",
-            "test_products_of_bytes",
-            "test_products_with_factors_of_blocks",
-        ],
-    ),
+    (r"tcgen05\..*", "test_tcgen05", [ "test_products_by_each_operation", "test_loads_and_stores_of_each_shape",
+        "test_loads_that_reduce", "test_copies_of_each_shape", "test_a_shift_moves_rows_down", ]),
+    (r"clusterlaunchcontrol\..*", "test_launch_control",
+        ["test_every_block_is_worked_on_once", "test_a_response_names_the_first_block"]),
+    (r"cp\..*(gather4|scatter4|im2col::w)\b.*|mapa\.leader.*", "test_tensor_rows", [ "test_gather4_loads_four_rows",
+        "test_gather4_for_several_blocks", "test_scatter4_stores_four_rows", "test_pixels_along_one_dimension",
+        "test_a_pair_counts_its_bytes_in_one_block", ]),
+    (r"(ld|st)\..*(v8\.|v4\.[bsuf]64).*|st\.bulk.*|redux\.sync\..*f32|mma\..*kind::.*", "test_blackwell_values", [
+        "test_loads_and_stores_of_256_bits", "test_a_run_of_zeros", "test_reductions_of_floats",
+        "test_products_of_bytes", "test_products_with_factors_of_blocks", ]),
     (r"printf", "test_language", ["test_printf_is_formatted_in_the_order_of_execution"]),
-]
+]  # fmt: skip
 
 
 @cache
