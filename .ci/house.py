@@ -23,9 +23,9 @@ FUNCTION, FILE = 60, 600
 
 BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 71_010),
-    "Python of tests/": (("tests",), (".py",), 63_799),
+    "Python of tests/": (("tests",), (".py",), 63_803),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_393),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_741),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_755),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_530),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

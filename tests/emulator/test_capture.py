@@ -66,6 +66,7 @@ RIGHT = (
     "refilled",
     "rows",
     "behind",
+    "freed_behind",
     "host_between",
     "programmatic_fill",
     *(f"early {event} 64 {how}" for event in ("7 0", "7 1") for how in ("stream", "captured", "edge", "behind")),
@@ -168,6 +169,7 @@ def test_an_output_that_is_never_copied_back_is_a_strict_finding_at_its_launch(f
         ("beside", "race", "*= factor"),
         ("graph_branches", "race", "*= factor"),
         ("copied_beside", "race", "*= factor"),
+        ("freed_beside", "race", "*= factor"),
         ("programmatic", "race", "] += 1"),
         ("programmatic_captured", "race", "] += 1"),
         *((f"early {event} -1 {how}", "race", "] += 1") for event in ("7 0", "7 1", "12 0") for how in EARLY),
@@ -182,6 +184,8 @@ def test_what_a_kernel_does_wrong_is_named_at_its_line(folder: Path, case: str, 
     assert line_with(text, "kernels.cu") in lines
     if case.startswith("early 12"):
         assert "launch completion event of first comes before its end" in str(finding)
+    if case == "freed_beside":
+        assert "the cudaFreeAsync frees" in str(finding)
     if case == "graph_branches":
         assert "no path of the graph leads from" in str(finding)
 

@@ -207,6 +207,18 @@ int main(int, char** words) {
       launch(scale, device, other);
     cudaStreamSynchronize(other);
     cudaStreamDestroy(other);
+  } else if (wanted == "freed_beside" || wanted == "freed_behind") {
+    void *other, *own;
+    cudaStreamCreate(&other);
+    cudaMallocAsync(&own, kBytes, stream);
+    cudaMemsetAsync(own, 0, kBytes, stream);
+    launch(scale, own, stream);
+    cudaEventRecord(event, stream);
+    if (wanted == "freed_behind") cudaStreamWaitEvent(other, event, 0);
+    cudaFreeAsync(own, other);
+    launch(scale, device, stream);  // in no order with the release
+    cudaDeviceSynchronize();
+    cudaStreamDestroy(other);
   } else if (wanted.rfind("early ", 0) == 0) {  // attribute, whether at the start of blocks, n, how
     char how[16];
     int id, at_block_start, n;

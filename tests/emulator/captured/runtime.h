@@ -83,6 +83,8 @@ int cudaMemset(void*, int, size_t);
 int cudaStreamCreate(void**);
 int cudaStreamSynchronize(void*);
 int cudaStreamDestroy(void*);
+int cudaMallocAsync(void**, size_t, void*);
+int cudaFreeAsync(void*, void*);
 int cudaStreamWaitEvent(void*, void*, unsigned);
 int cudaStreamBeginCapture(void*, int);
 int cudaStreamGetCaptureInfo(void*, int*, unsigned long long*, void**, const void***, const void***, size_t*);

@@ -321,10 +321,6 @@ class Product {
     buffer = made;
   }
 
-  void note_operand(const Block& block, const TensorRegion& region, TensorUse use) {
-    in_tensor_.push_back({&block, region, use});
-  }
-
   void read_disabled() {
     std::fill_n(&disabled_[0][0], 8, 0u);
     if (!operands_.disabled) return;
@@ -407,7 +403,7 @@ class Product {
     require_rows(address);
     const TensorRegion region{placement_.bands(tensor_lane(address)), kAllOfBand, column, words};
     if (!unit_.use(warp_, lane_, block, region, number, false)) return;
-    note_operand(block, region, TensorUse::multiplied);
+    in_tensor_.push_back({&block, region, TensorUse::multiplied});
     unit_.require_written(warp_, lane_, block, region, TensorUse::multiplied);
     TensorMemory& memory = unit_.memory(block);
     for (uint32_t lane = 0; lane < kTensorLanes; ++lane) {
@@ -430,7 +426,7 @@ class Product {
     const uint32_t columns = bits_of(form.a) >= 16 ? 1 : 2;
     const TensorRegion region{placement_.bands(0), kAllOfBand, column, columns};
     if (!unit_.use(warp_, lane_, block, region, new_record(TensorUse::selected), false)) return;
-    note_operand(block, region, TensorUse::selected);
+    in_tensor_.push_back({&block, region, TensorUse::selected});
     unit_.require_written(warp_, lane_, block, region, TensorUse::selected);
     const TensorMemory& memory = unit_.memory(block);
     for (uint32_t lane = 0; lane < kTensorLanes; ++lane) {
@@ -455,7 +451,7 @@ class Product {
       const TensorRegion region{static_cast<uint8_t>(rows > kBandLanes ? 0xff : 0x55), lanes, column,
                                 columns};
       if (!unit_.use(warp_, lane_, block, region, new_record(TensorUse::scaled), false)) return ~0u;
-      note_operand(block, region, TensorUse::scaled);
+      in_tensor_.push_back({&block, region, TensorUse::scaled});
       unit_.require_written(warp_, lane_, block, region, TensorUse::scaled);
       return column;
     };

@@ -150,6 +150,7 @@ class Launches(Evidence):
         element, _ = self.element()
         writes, wrote = bool(seen.info & 1), bool(seen.info & 2)
         here = "reads" if not writes else "writes" if wrote else "overwrites"
+        here = "frees" if self.context.label == "the cudaFreeAsync" else here
         there = "writes" if wrote else "reads"
         if writes and wrote:
             here, there = (self.access if self.access == "updates" else here), "writes as well"

@@ -24,12 +24,17 @@ Error allocate_at(void** pointer, size_t bytes, Space space) {
   return done(*pointer == nullptr ? kOutOfMemory : kSuccess);
 }
 
-Error release_at(void* pointer, bool pinned, const char* function) {
+// `moment`: in the order of a stream, where others may still use the memory; else all work has ended then.
+Error release_at(void* pointer, bool pinned, const char* function, const Moment* moment = nullptr) {
   if (pointer == nullptr) return kSuccess;
   const Allocation* found = is_device_address(address_of(pointer)) ? find(address_of(pointer)) : nullptr;
   if (found != nullptr && found->address == address_of(pointer) &&
       (found->space == Space::pinned) == pinned && found->space != Space::variable) {
-    if (!pinned) synchronize_device();
+    const std::string site = moment ? call_site() : "";
+    if (moment)
+      stored({found->address, found->bytes, found->bytes, 1}, {function, site, *moment});
+    else if (!pinned)
+      synchronize_device();
     release(address_of(pointer));
     return kSuccess;
   }
@@ -108,7 +113,7 @@ CUDA_API Error cudaFreeAsync(void* pointer, void* handle) {
   if (stream == nullptr) return done(kInvalidHandle);
   Error error = kSuccess;
   submit(*stream, NodeType::release,
-         [&](const Moment&) { error = release_at(pointer, false, "cudaFreeAsync"); });
+         [&](const Moment& moment) { error = release_at(pointer, false, "cudaFreeAsync", &moment); });
   return error;
 }
 
