@@ -24,6 +24,7 @@ def test_a_good_map() -> None:
     for kind in (PACKED, GAPS):
         assert TensorMap(**{**GOOD, **kind}).box_bytes == 64 * 128 // (1 if kind is PACKED else 2)
     assert TensorMap(Memory().allocate(1 << 20, "A"), 2, (64,), (), (64,)).address % 256 == 0
+    assert TensorMap(1 << 40, 2, (64, 64, 1, 1), (256, 0, 0), (64, 64, 1, 1)).rank == 4
 
 
 @pytest.mark.parametrize(

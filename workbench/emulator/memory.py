@@ -225,7 +225,8 @@ class TensorMap:
             if not 1 <= size <= 2**32:
                 raise ValueError(f"dimension {dimension} has {size} elements; 1 to 2^32 are allowed")
         for dimension, stride in enumerate(self.strides, start=1):
-            if stride % grain or not 0 < stride < 2**40:
+            least = 0 if self.shape[dimension] == 1 else 1  # where there is nowhere to step
+            if stride % grain or not least <= stride < 2**40:
                 raise ValueError(
                     f"the stride of dimension {dimension} is {stride} bytes; it must be a positive multiple of {grain} "
                     f"below 2^40: pad rows to {-(-max(stride, 1) // grain) * grain} bytes"
