@@ -195,8 +195,8 @@ class Launches(Evidence):
         line = _line(found) if found else "an unknown line"
         if any(self.seen.pc in flow.after(row) for row in waits):
             return (
-                f"not all threads come to {wait} at {line} first: call it in every thread, or put a barrier of the "
-                f"block, __syncthreads(), between it and {here}; {when}"
+                f"not all threads come to {wait} at {line} first: call it in every thread, or put a barrier "
+                f"(__syncthreads(), or of the cluster or grid if only some blocks wait) between it and {here}; {when}"
             )
         return f"move {wait} from {line} to a place before {here}: {when}"
 
