@@ -62,6 +62,27 @@ def test_what_is_wrong_with_a_kernel_refuses_that_kernel_alone() -> None:
         launch(program, "other", 1, 1, [None])
 
 
+def test_a_block_has_the_shared_variables_of_a_module_that_its_kernel_names_or_what_that_calls() -> None:
+    text = (
+        HEAD
+        + """
+.shared .align 4 .b8 large[40000];
+.shared .align 4 .b8 small[16];
+.extern .shared .align 16 .b8 dynamic[];
+.func helper() { .reg .b32 r; ld.shared.b32 r, [small]; ret; }
+.visible .entry one() { .reg .b32 r; ld.shared.b32 r, [large]; ret; }
+.visible .entry two() { call helper; ret; }
+.visible .entry none() { ret; }
+.visible .entry any() { .reg .b64 %p; mov.b64 %p, helper; call %p, (), kind; kind: .callprototype _ (); ret; }
+"""
+    )
+    program, wanted = load(text), {"one": 40000, "two": 16, "none": 0}
+    assert {name: program.entries[name].static_shared_bytes for name in wanted} == wanted
+    signatures = Program.signatures(text)
+    assert {name: signatures[name].static_shared_bytes for name in wanted} == wanted
+    assert signatures["any"].static_shared_bytes == 40000 + 16  # through the pointer
+
+
 def test_a_program_of_one_kernel_is_decoded_at_once() -> None:
     with pytest.raises(UnsupportedInstruction):
         load(HEAD + BAD.format(name="unknown", body="frobnicate.b32 %r, %r;"))

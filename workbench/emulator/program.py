@@ -262,11 +262,12 @@ def _place(variable: ptx.Variable, memory: Memory) -> Allocation:
 
 
 def _entry(program: Program, module: ptx.Module, function: ptx.Function, target: str) -> Entry:
+    of_module = module.in_shared(function)
     if any(instruction.parts[0] == "call" for instruction in function.instructions):
         from .inline import inline_calls  # which few kernels need
 
         function = inline_calls(function, module)
-    static, dynamic = _in_shared(module, function.variables.values())
+    static, dynamic = _in_shared([*of_module, *function.variables.values()])
     shared, shared_bytes = _offsets(static)
     variables = [v for v in function.variables.values() if v.space == "local"]
     if any(instruction.parts[0] == "alloca" for instruction in function.instructions):
@@ -311,7 +312,8 @@ def _of_engine(decoded: DecodedEntry) -> _engine.Program:
 def _signature(kernel: ptx.Function, module: ptx.Module) -> Signature:
     """From functions whose bodies have not been read."""
     reached = module.reached(kernel)
-    static, dynamic = _in_shared(module, [variable for f in reached for variable in module.shared_variables(f)])
+    declared = [variable for f in reached for variable in module.shared_variables(f)]
+    static, dynamic = _in_shared([*module.in_shared(kernel), *declared])
     return Signature(
         kernel.name,
         kernel.parameters,
@@ -322,9 +324,9 @@ def _signature(kernel: ptx.Function, module: ptx.Module) -> Signature:
     )
 
 
-def _in_shared(module: ptx.Module, variables: Iterable[ptx.Variable]) -> tuple[list[ptx.Variable], list[ptx.Variable]]:
-    """The variables of a module and of a kernel that lie in static and in dynamic shared memory."""
-    in_shared = [v for v in (*module.variables.values(), *variables) if v.space == "shared"]
+def _in_shared(variables: Iterable[ptx.Variable]) -> tuple[list[ptx.Variable], list[ptx.Variable]]:
+    """Of variables, those that lie in static and in dynamic shared memory."""
+    in_shared = [v for v in variables if v.space == "shared"]
     dynamic = [variable for variable in in_shared if variable.external or not variable.size]
     return [variable for variable in in_shared if variable not in dynamic], dynamic
 

@@ -345,12 +345,22 @@ class Module:
             function.is_read = True
 
     def read_reached(self, function: Function) -> None:
-        """Parses a function and what it may call: all functions where it calls through a pointer."""
-        reached = self.reached(function)
-        if any(_POINTER_CALL.search(self.body(f)) for f in reached):
-            reached = list(self.functions.values())
-        for each in reached:
+        """Parses a function and what it may call."""
+        for each in self.called(function):
             self.read(each)
+
+    def called(self, function: Function) -> list[Function]:
+        """A function and what it may call: all functions where it calls through a pointer."""
+        reached = self.reached(function)
+        by_pointer = any(_POINTER_CALL.search(self.body(f)) for f in reached)
+        return list(self.functions.values()) if by_pointer else reached
+
+    def in_shared(self, kernel: Function) -> list[Variable]:
+        """The module's variables in shared memory that a kernel, or what it may call, names: a block has no others."""
+        declared = [variable for variable in self.variables.values() if variable.space == "shared"]
+        bodies = [self.body(f) for f in self.called(kernel) if f.defined] if declared else []
+        named = {name for body in bodies for name in _NAME.findall(body)}
+        return [variable for variable in declared if variable.name in named]
 
     def addresses(self) -> dict[str, int]:
         """The address of each function that is no kernel: numbers at which no memory lies."""
