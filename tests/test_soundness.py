@@ -147,7 +147,8 @@ def test_a_bound_that_sums_in_fp32_do_not_pass_is_the_operations_fault() -> None
 
 
 def test_inputs_whose_squares_underflow_may_be_left_out() -> None:
-    length: Operation[Any] = simple_operation("length", "x: n fp32 -> y: 1 fp32", **REAL)(
+    bounded: dict[str, Any] = REAL | {"bound": lambda p, inputs, right: {"y": 1e-6 * np.abs(right["y"])}}
+    length: Operation[Any] = simple_operation("length", "x: n fp32 -> y: 1 fp32", **bounded)(
         lambda x: np.sqrt((x * x).sum(keepdims=True))
     )
     problem = length.problem(n=4, seed=9, distribution=Distribution.SUBNORMAL)

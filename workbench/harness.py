@@ -442,7 +442,7 @@ def _diagnose(stage: Stage[Any], device: Device, problem: Problem, output: str) 
         case = Case.of(problem)
         after = solve(stage, device, case)
         with quiet(problem):
-            return forensics.diagnose(case, output, after, lambda other: solve(stage, device, other))
+            return forensics.diagnose(case.by_rounding(), output, after, lambda other: solve(stage, device, other))
     except (CompileError, Fault, BadOperation):
         return None
 

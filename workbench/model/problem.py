@@ -492,6 +492,11 @@ class Problem(ABC):
         """Largest permitted absolute error for each element of each output, float64, in the bounded tier."""
         raise NotImplementedError("an operation with a bounded tier has to define bound()")
 
+    @property
+    def bound_by_default(self) -> bool:
+        """Whether nobody has derived the bound, so that it knows nothing of terms that cancel, underflow or jump."""
+        return False
+
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         """Answers a broken kernel would give (all zeros, dropped tail ...): every one of them must be rejected.
 

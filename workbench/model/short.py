@@ -163,6 +163,10 @@ class ShortProblem(Problem):
             for name, values in expected.items()
         }
 
+    @property
+    def bound_by_default(self) -> bool:
+        return self.declaration.bound is None
+
     def _others_like(self, inputs: Arrays, count: int) -> list[Arrays]:
         """Results for so many other inputs of the same sizes: zero-mean ones with random signs, others drawn anew."""
         found, arrays = [], self.arrays()
