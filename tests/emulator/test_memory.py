@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from emulation import module
 
-from workbench.emulator import Memory
+from workbench.emulator import KernelFault, Memory, Program, execute
 
 
 def test_what_is_uploaded_can_be_read_back() -> None:
@@ -81,3 +82,15 @@ def test_elements_have_names() -> None:
     assert matrix.element(matrix.address + 4 * 13) == "A[2][1]"
     assert matrix.element(matrix.address + 4 * 13 + 1) == "A[2][1] (byte 1 of the element)"
     assert matrix.element(matrix.end) == "A[24]"
+
+
+def test_what_is_discarded_is_lost_and_was_never_written() -> None:
+    body = "ld.param.u64 %a, [a]; st.global.u32 [%a], 7; st.global.u32 [%a+128], 7; discard.global.L2 [%a], 128; ret;"
+    memory = Memory()
+    a = memory.allocate(256, "a")
+    entry = Program.from_ptx(module(body, ".param .u64 a", ".reg .b64 %a;")).entries["k"]
+    execute(entry, 1, 1, [a], memory=memory)
+    assert memory.read(a, np.uint32)[32] == 7 != memory.read(a, np.uint32)[0]
+    assert np.flatnonzero(memory.initialised(a)).tolist() == [128, 129, 130, 131]
+    with pytest.raises(KernelFault, match="align"):
+        execute(entry, 1, 1, [a.address + 4], memory=memory)

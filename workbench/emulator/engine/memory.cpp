@@ -575,6 +575,19 @@ void store_zeros(Warp& warp, const Instruction& instruction) {  // [address], by
   });
 }
 
+// What is discarded is lost, as if a store had left any bits: [address], 128.
+void discard(Warp& warp, const Instruction& instruction) {
+  constexpr int kLine = 128, kAnyBits = 0xd5;
+  uint64_t address[kLanes];
+  read_addresses(warp, instruction.operands[0], address);
+  for_lanes(warp.active, [&](int l) {
+    if (address[l] % kLine) warp.fault(FaultKind::misaligned, l, address[l], Space::global, kLine);
+    std::memset(resolve_global_run(warp, address[l], kLine, Access::write, l), kAnyBits, kLine);
+    const Allocation& own = *find_allocation(*warp.machine->launch, address[l]);
+    if (own.initialised) std::memset(own.initialised + (address[l] - own.address), 0, kLine);
+  });
+}
+
 // ---- addresses in a cluster
 
 // The same place in the block of the pair with the even rank. Devices put a block's own rank into the address
@@ -665,9 +678,9 @@ void add_memory_operations(Table& table) {
                            "prefetch.param.tensormap", "prefetch.const.tensormap",
                            "prefetch.global.L2::evict_last", "prefetch.global.L2::evict_normal", "prefetch"})
     table.add(name, "a", nothing);
-  for (const char* name : {"applypriority.global.L2::evict_normal", "applypriority.L2::evict_normal",
-                           "discard.global.L2", "discard.L2"})
+  for (const char* name : {"applypriority.global.L2::evict_normal", "applypriority.L2::evict_normal"})
     table.add(name, "aw", nothing);
+  for (const char* name : {"discard.global.L2", "discard.L2"}) table.add(name, "aw", discard);
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA
