@@ -390,7 +390,8 @@ class _Search:
         where no answer hides another."""
         ordinary = [problem for problem in self.seen if problem.distribution is Distribution.NORMAL]
         by_work = sorted(ordinary or self.seen, key=lambda problem: (problem.cost.flops, str(problem)))
-        chosen = by_work[len(by_work) // 4]
+        large = [problem for problem in by_work if _elements(problem) >= TINY] or by_work  # others may be alike
+        chosen = large[len(large) // 4]
         if chosen.cost.flops > soundness.MOST_FLOPS:
             return None
         failure: Failure | None = self.call(run_many, self.stage, self.device, chosen.with_tier(chosen.tiers[-1]))
@@ -418,11 +419,15 @@ TINY = 16
 
 def _tiny_inputs(problem: Problem) -> str:
     """The values of the inputs of a problem that has few, for a message."""
-    shown = [name for name, array in problem.arrays().items() if array.given]
-    if sum(problem.arrays()[name].size for name in shown) > TINY:
+    if _elements(problem) > TINY:
         return ""
-    inputs = Case.of(problem).inputs
+    shown, inputs = [name for name, array in problem.arrays().items() if array.given], Case.of(problem).inputs
     return "".join(f"\n{name} = {_written(inputs[name])}" for name in shown)
+
+
+def _elements(problem: Problem) -> int:
+    """Those of all inputs."""
+    return sum(array.size for array in problem.arrays().values() if array.given)
 
 
 def _written(values: np.ndarray[Any, Any]) -> str:

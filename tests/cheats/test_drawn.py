@@ -68,6 +68,7 @@ CLASSES: dict[str, Callable[[Any, dict[str, Values]], bool]] = {
     "signs that alternate": rows(lambda x: (np.sign(x[:, 1:]) * np.sign(x[:, :-1]) == -1).all(axis=1)),
     "sizes that are equal": rows(lambda x: (sizes(x)[0] == sizes(x)[1]) & (x > 0).any(axis=1) & (x < 0).any(axis=1)),
     "from both ends to the middle": rows(lambda x: (x == x[:, ::-1]).all(axis=1) & (x[:, 0] != x[:, 1])),
+    "close together": rows(lambda x: (np.ptp(x, axis=1) > 0) & (4 * np.ptp(x, axis=1) < np.abs(x).min(axis=1))),
     "powers of two": lambda p, g: min(p.n, p.k) >= 128 and p.n & (p.n - 1) == p.k & (p.k - 1) == 0,
     "large strides": lambda p, g: p.pad_b > 64 and p.n > 1,
 }

@@ -49,6 +49,17 @@ def test_what_counts_its_launches_and_is_right_all_the_same_passes(emulator: Dev
     assert harness.verify(counting("a[i]", IN_EMULATOR), emulator, examples=10, seed=0).verdict is Verdict.PASS
 
 
+def test_an_answer_that_is_kept_after_several_launches_of_one_size_is_found(emulator: Device) -> None:
+    kept = f"__device__ unsigned had[1 << 17]; __device__ float was[1 << 17]; __device__ int size[1 << 17];\n{HEAD}"
+    body = """if (i < n) {
+      if (size[i] != n) size[i] = n, had[i] = 0;
+      if (had[i]++ < 3) was[i] = to_float(a[i]) + to_float(b[i]);
+      c[i] = from_float<OUT>(was[i]);
+    }"""
+    stage = planted_stage("vector_add:naive", Change(HEAD, kept), Change(ADD, body.replace("OUT", "IN")))
+    assert harness.run_many(stage, emulator, VectorAddProblem(n=300, dtype="fp32")).verdict is Verdict.STALE
+
+
 def test_a_module_that_keeps_the_grid_of_its_first_launch_is_found(emulator: Device) -> None:
     kept = f"__device__ unsigned first;\n{HEAD}"
     body = (

@@ -65,6 +65,11 @@ quantised: Operation[Any] = simple_operation(
 copied: Operation[Any] = simple_operation("copied", "x: rows columns fp32 -> y: rows columns fp32")(lambda x: x + 1)
 
 
+counted: Operation[Any] = simple_operation("counted", "x: rows columns bool -> y: rows int32")(
+    lambda x: x.astype(np.int64).sum(axis=1)
+)
+
+
 @dataclass(frozen=True)
 class Cheat:
     """The operation, its kernel, and the expression that is right and the one that is wrong of some problems."""
@@ -109,6 +114,9 @@ CHEATS = [
           "if (i < rows * columns) y[i] = {} + 1;", "x[i]", "x[rows > 65535 ? i & 65535 : i]"),
     Cheat("columns of 16 bits", copied, COPY,
           "if (i < rows * columns) y[i] = {} + 1;", "x[i]", "x[columns > 65535 ? i & 65535 : i]"),
+    Cheat("counters of bytes", counted, "const bool* x, int* y, int rows, int columns",
+          "{} c = 0; if (i < rows) { for (int j = 0; j < columns; ++j) c += x[i * columns + j]; y[i] = c; }",
+          "int", "unsigned char"),
 ]  # fmt: skip
 """What cheats with integers, with fields and with extents."""
 
@@ -123,7 +131,7 @@ def emulator() -> Device:
 def test_what_is_wrong_beyond_small_numbers_is_found(cheat: Cheat, emulator: Device) -> None:
     name = cheat.name.replace(" ", "_")
     wrong, stage = (
-        of(cheat.operation, body(cheat.arguments, cheat.code.replace("{}", made)), f"{name}_{number}")
+        of(cheat.operation, body(cheat.arguments, cheat.code.replace("{}", made, 1)), f"{name}_{number}")
         for number, made in enumerate((cheat.wrong, cheat.right))
     )
     for seed in SEEDS:

@@ -52,17 +52,33 @@ Ranges = Mapping[str, tuple[type, float, float]]
 """The type, the least and the largest value of fields, as `Operation.drawn_anywhere` has them."""
 
 
+EDGES = (8, 16, 24, 31, 32, 53)
+"""Bits of integers that types and parts of types can hold."""
+
+
 def far(ranges: Ranges, random: Random) -> list[tuple[str, Any]]:
-    """Values of fields in their ranges: first the least of each, then the largest, then a power of two or what is next
-    to one, then any other."""
-    found: list[list[tuple[str, Any]]] = []
+    """Values of fields in their ranges, first the least of each, then the largest, then in any order: twice a little
+    less than a multiple of 2^bits of a type, or a whole number among real ones; a power of two or what is next to one;
+    and others, of every magnitude."""
+    ends, found = list[tuple[str, Any]](), list[tuple[str, Any]]()
     for name, (kind, low, high) in ranges.items():
-        whole = kind is int
         powers = (sign * 2.0**bit + d for bit in range(-20, 64) for sign in (1, -1) for d in (-1, 0, 1))
-        near = [value for value in powers if low <= value <= high] or [low]
-        anywhere = random.randint(int(low), int(high)) if whole else random.uniform(low, high)
-        found.append([(name, kind(value)) for value in (low, high, random.choice(near), anywhere)])
-    return [pair for pairs in zip(*found, strict=True) for pair in pairs]
+        values = [random.choice([value for value in powers if low <= value <= high] or [low])]
+        edges = [2**bit for bit in EDGES if 2**bit <= high][-3:]
+        for _ in range(2):
+            edge = random.choice(edges or [1])
+            below = edge * random.randint(1, max(1, min(8, int(high) // edge))) - random.randrange(64)
+            values.append(
+                below if kind is int else random.randint(math.ceil(low), max(math.ceil(low), math.floor(high)))
+            )
+        least = max(low, 1 if kind is int else high * 1e-6)
+        if high > least:
+            values += [math.exp(random.uniform(math.log(least), math.log(high))) for _ in range(3)]
+        values.append(random.randint(int(low), int(high)) if kind is int else random.uniform(low, high))
+        ends += [(name, kind(low)), (name, kind(high))]
+        found += [(name, kind(min(max(value, low), high))) for value in values]
+    random.shuffle(found)
+    return ends[::2] + ends[1::2] + found
 
 
 def special(ranges: Ranges, random: Random, powers: bool) -> dict[str, tuple[Any, Any]]:

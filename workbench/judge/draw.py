@@ -46,7 +46,7 @@ MOST, MANY_FLOPS = 2**18, 2**21
 """The largest extent that is drawn where the operation says how long they are at least, and the floating-point
 operations that such a problem has at most."""
 
-AT_BOUNDARIES, TOGETHER, POWERS, STRIDES = 4, 8, 3, 3
+AT_BOUNDARIES, TOGETHER, POWERS, STRIDES = 4, 8, 3, 2
 """Problems of 50 with an extent beside a constant of the kernel; with outcomes of its conditions that no other one had
 together; with powers of two as extents; with large strides."""
 
@@ -74,9 +74,10 @@ MOST_MOVED = 2**25
 SHOWING = (Distribution.POSITIVE, Distribution.NEGATIVE, Distribution.SORTED)
 """Kinds of inputs besides normal numbers that show a wrong element: elements differ, and none hides another."""
 
-ADDING = (Distribution.OUTLIER, *2 * (Distribution.CONSTANT, Distribution.POSITIVE))
-"""Kinds of inputs of a long extent: real numbers have the first, integers all. Sums of large integers of any sign stay
-small."""
+STANDS_OUT = (Distribution.OUTLIER,)
+ADDING = ((Distribution.CONSTANT,), (Distribution.OUTLIER, Distribution.POSITIVE))
+"""Kinds of inputs of a long extent of real numbers, and of two of integers: they make the sum of so many large. Sums of
+large integers of any sign stay small."""
 
 LARGEST_OF = 3
 """Problems of which the largest gets a value of a field: a wrong number has to be seen."""
@@ -224,11 +225,18 @@ class Problems:
         for base in chosen:
             alike = [p for p in taken if all(p.text(name) == base.text(name) for name in base.words())]
             near = boundaries(self._stage, codes[base], [*alike, base], so_far.most(), so_far.random)
-            made = so_far.candidates(base, [*near, *written], CANDIDATES // len(chosen))
+            made = so_far.candidates(base, [*near, *written], self._free(base), CANDIDATES // len(chosen))
             beside += near[: AT_BOUNDARIES if base is chosen[0] else 1]
             several.append(covering(self._stage, codes[base], alike, list(filter(self.supported, made)), TOGETHER))
         together = [p for turn in itertools.zip_longest(*several) for p in turn if p is not None]
         return beside, together
+
+    def _free(self, base: Problem) -> list[str]:
+        """The fields that are true or false, and of which the code is the same in both cases."""
+        flags = [f.name for f in dataclasses.fields(base) if type(getattr(base, f.name)) is bool]
+        others = {name: replaced(base, {name: not getattr(base, name)}) for name in flags}
+        same = self._stage.defines(base)
+        return [name for name, other in others.items() if other and self._stage.defines(other) == same]
 
     def _drawn(self, found: dict[Problem, None], so_far: _SoFar, wanted: int) -> list[Problem]:
         """What Hypothesis draws and was not found before, until that or `so_far` has enough."""
@@ -350,8 +358,11 @@ class _SoFar:
         missing = [kind for kind in kinds if self._kinds[kind] < TOLD and kind not in met]
         first = [(self._in(kind, number), False) for number, kind in enumerate(missing)]
         first += [(self._long(*longest, number), True) for number, longest in enumerate(self._far)]
-        for name, longest in self._far[-1:] if self._wanted >= EACH else []:
-            first.append((self._long(name, max(longest, min(2 * longest, MOST)), -1, adding=True), True))
+        whole = any(a.dtype.numpy.kind in "iub" for a in taken[0].arrays().values() if a.given)
+        for name, longest in self._far[0 if whole else -1 :] if self._wanted >= EACH else []:
+            most = max(longest, min(2 * longest, MOST))
+            for number, adding in enumerate(ADDING if whole else ADDING[:1]):
+                first.append((self._long(name, most, -1 - number, adding if whole else STANDS_OUT), True))
         first += self._meetings(taken[0], share) if values else []
         first += [(self._with(name, value), True) for name, value in values[: FAR * share]]
         first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
@@ -426,12 +437,11 @@ class _SoFar:
         self._note(last)
         return last
 
-    def _long(self, name: str, longest: int, number: int, adding: bool = False) -> Iterator[Problem]:
-        """A problem with one extent that is large, as far as the work allows, and then smaller ones: `adding`, with
-        numbers that make the sum of so many large, or one that stands out among them."""
+    def _long(self, name: str, longest: int, number: int, adding: Sequence[Distribution] = ()) -> Iterator[Problem]:
+        """A problem with one extent that is large, as far as the work allows, and then smaller ones: with one of these
+        inputs."""
         problem = self._any(number)
-        kinds = ADDING if any(a.dtype.numpy.kind in "iu" for a in problem.arrays().values() if a.given) else ADDING[:1]
-        if adding and (kind := self.random.choice(kinds)) in self._taken.get(problem, distributions(problem)):
+        if adding and (kind := self.random.choice(adding)) in self._taken.get(problem, distributions(problem)):
             problem = dataclasses.replace(problem, distribution=kind)
         extent = longest
         while extent > self._size.extent:
@@ -452,9 +462,12 @@ class _SoFar:
             most[name] = min(BEYOND * max(longest, self._size.extent), self._size.work * MUCH)
         return most
 
-    def candidates(self, base: Problem, near: Sequence[tuple[str, int]], count: int) -> list[Problem]:
-        """Problems like this one, of other extents and strides: of values that are `near` conditions of the kernel, of
-        equal ones, of multiples of another one, of powers of two, and of any others."""
+    def candidates(
+        self, base: Problem, near: Sequence[tuple[str, int]], free: Sequence[str], count: int
+    ) -> list[Problem]:
+        """Problems like this one, of other extents and strides, and with other values of `free` fields: of extents that
+        are `near` conditions of the kernel, of equal ones, of multiples of another one, of powers of two, and of any
+        others."""
         found: dict[Problem, None] = {}
         names = [*base.extents, *strides(base)]
         most = self.most()
@@ -463,7 +476,10 @@ class _SoFar:
             made: dict[str, int] = {}
             for name in self.random.sample(names, len(names)):
                 made[name] = self._value(base, name, most.get(name, 0), values[name], list(made.values()))
-            problem = replaced(base, made | {"distribution": Distribution.NORMAL})  # which hides no wrong number
+            flags = {name: self.random.random() < 1 / 2 for name in free}
+            problem = replaced(
+                base, made | flags | {"distribution": Distribution.NORMAL}
+            )  # which hides no wrong number
             if problem and problem.cost.flops <= FLOPS * self._size.work and stored(problem) <= MOST_STORED:
                 found[problem] = None
             if len(found) == count:

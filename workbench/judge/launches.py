@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,9 @@ MOST_SCRATCH = 16 << 30
 LAUNCHES, IN_EMULATOR = 100, 30
 """How often one small problem is solved in the same memory: on a GPU, and in the emulator, which takes longer."""
 
-IN_BETWEEN = 5
-"""One of so many of these launches solves the problem of the next seed, and one a problem with another grid."""
+OTHERS, GRIDS = frozenset({2, 5, 9, 14, 20, 27, 35, 44, 54, 65, 77, 90}), frozenset({3, 15, 28, 55, 78})
+"""Which of these launches solve the problem of the next seed, and which a problem with another grid: one, two, three
+and more launches on the same inputs come before these."""
 
 TIMES, LITTLE = (2, 4, 16, 64, 256, 1024), 2**16
 """By what an extent is multiplied until the grid differs, and the most floating-point operations of such a problem."""
@@ -234,7 +235,7 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
     other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
     larger = _with_another_grid(stage, case.problem)
     count = LAUNCHES if device.times else IN_EMULATOR
-    with contextlib.closing(_in_turns(stage, device, case, {0: other, 3: larger}, count)) as launches:
+    with contextlib.closing(_in_turns(stage, device, case, (other, larger), count)) as launches:
         for number, failed, launched in launches:
             try:
                 after = launched()
@@ -257,15 +258,15 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
 
 
 def _in_turns(
-    stage: Stage[Any], device: Device, case: Case, others: Mapping[int, Case | None], count: int
+    stage: Stage[Any], device: Device, case: Case, others: tuple[Case, Case | None], count: int
 ) -> Generator[tuple[int, Case, Callable[[], Arrays]], None, None]:
-    """The number of each launch, what it solves, and the launch, which gives the answer: the case, and others in their
-    turn of `IN_BETWEEN`. Those with the same arrays have the same memory, and all the same module."""
+    """The number of each launch, what it solves, and the launch, which gives the answer: the case, and others in
+    their turn. Those with the same arrays have the same memory, and all the same module."""
     one_module: Callable[[], Any] = getattr(device, "one_module", contextlib.nullcontext)
     with one_module(), contextlib.ExitStack() as opened:
         bound: list[tuple[dict[str, Array], BoundPlan]] = []
         for number in range(1, count + 1):
-            each = others.get(number % IN_BETWEEN) or case
+            each = (others[0] if number in OTHERS else others[1] if number in GRIDS else case) or case
 
             def launched(each: Case = each) -> Arrays:
                 plan = next((plan for arrays, plan in bound if arrays == each.arrays), None)

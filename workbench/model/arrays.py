@@ -36,8 +36,10 @@ class Distribution(StrEnum):
     `non_finite` puts a few NaN or infinities among them, and zeros, `many_non_finite` fills some rows with NaN,
     infinities and zeros. `positive` and `negative` have one sign, at any scale. `constant` has one number in an array,
     a row or a column, with one sign, or with signs that alternate or are drawn; `equal_rows` has the same row again and
-    again: numbers of few bits, whose sums are exact. `sorted` has rows or columns in order, some from both ends to the
-    middle. `same` gives inputs of one type the same numbers, and one memory where their layouts allow it."""
+    again: numbers of few bits, whose sums are exact. `close` has numbers of one sign far from 0 and close together.
+    `sorted` has rows or columns in order, some from both ends to the middle. `same` gives inputs of one type the same
+    numbers, and one memory where their layouts allow it.
+    """
 
     NORMAL = "normal"
     ZEROS = "zeros"
@@ -52,6 +54,7 @@ class Distribution(StrEnum):
     NEGATIVE = "negative"
     CONSTANT = "constant"
     EQUAL_ROWS = "equal_rows"
+    CLOSE = "close"
     SORTED = "sorted"
     SAME = "same"
 
@@ -88,7 +91,8 @@ WEIGHTS = dict.fromkeys(Distribution, 1) | {
     Distribution.MANY_NON_FINITE: 3,
     Distribution.NEGATIVE: 2,
     Distribution.POSITIVE: 2,
-    Distribution.CONSTANT: 4,
+    Distribution.CONSTANT: 6,
+    Distribution.CLOSE: 2,
     Distribution.WIDE: 2,
 }
 """How often each is drawn."""
@@ -126,6 +130,8 @@ def distributed(
         scaled = _multiplied(made, dtype, np.choose(rng.integers(3, size=rows), exponents))
         smallest = np.copysign(dtype.smallest, made.astype(np.float64)).astype(made.dtype)
         return np.where((scaled == 0) & (made != 0), smallest, scaled)  # a number keeps its sign
+    if kind is Distribution.CLOSE:
+        return _close_together(values, dtype, rng)
     if kind is Distribution.ZEROS:
         return _sparse(values, rng)
     if kind is Distribution.SUBNORMAL:
@@ -176,7 +182,7 @@ def whole_numbers(
         edges = [n for n in sorted({low, low + 1, high - 1, high, 0, *near}) if low <= n <= high]
         chosen = rng.choice(np.array(edges, dtype.numpy), shape)
         return np.where(rng.random(shape) < rng.choice((0.0, 1 / 2, 1.0)), chosen, any_bits)
-    if kind is Distribution.CONSTANT and rng.integers(3):
+    if kind is Distribution.CONSTANT and rng.integers(6):
         return np.broadcast_to(rng.choice(np.array([low, high], dtype.numpy), shape), values.shape).copy()
     bits = max(abs(low), abs(high)).bit_length()
     less = _powers(shape, 0, bits, rng) if kind is Distribution.SCALED else rng.integers(0, bits + 1, shape)
@@ -214,6 +220,32 @@ def _ordered(values: Values, kind: Distribution, rng: np.random.Generator) -> Va
         to_the_middle = made[..., np.minimum(np.arange(made.shape[-1]), np.arange(made.shape[-1])[::-1])]
         return np.where(rows < 1 / 4, np.flip(made, axis=-1), np.where(rows > 5 / 6, to_the_middle, made))
     return values
+
+
+def _close_together(values: Values, dtype: DType, rng: np.random.Generator) -> Values:
+    """Numbers of one sign far from 0 and close together: differences of sums or of squares of them lose all digits."""
+    sizes = np.abs(values.astype(np.float64))
+    largest = max(sizes.max(initial=0.0), 1.0)
+    apart = 2.0 ** -rng.integers(3, max(4, significand(dtype) - 1))
+    return np.asarray(rng.choice((-1.0, 1.0)) * largest * (1 - sizes / largest * apart)).astype(values.dtype)
+
+
+def truths(values: Values, kind: Distribution, rng: np.random.Generator) -> Values:
+    """The values, of type bool, as `kind` has them: few true ones for zeros, all for positive numbers, and so on."""
+    if kind is Distribution.CONSTANT:
+        axis = int(rng.integers(3)) if values.ndim > 1 else 0
+        shape = ((1,) * values.ndim, (*values.shape[:-1], 1), values.shape[-1:])[axis]
+        return np.broadcast_to(rng.integers(0, 2, shape).astype(bool), values.shape).copy()
+    if kind in (Distribution.POSITIVE, Distribution.NEGATIVE):
+        return np.full(values.shape, kind is Distribution.POSITIVE)
+    if kind in (Distribution.ZEROS, Distribution.LARGE):
+        few = np.asarray(rng.random(values.shape) < 1 / 16)
+        return few if kind is Distribution.ZEROS else ~few
+    if kind is Distribution.OUTLIER and values.ndim:
+        return np.asarray((_outlier(values.shape, 1, rng) > 0) ^ bool(rng.integers(2)))
+    if kind is Distribution.EQUAL_ROWS and values.size:
+        return np.broadcast_to(values[(0,) * (values.ndim - 1)], values.shape).copy()
+    return np.sort(values, axis=-1) if kind is Distribution.SORTED and values.ndim else values
 
 
 def _first(values: Values, how: int, rng: np.random.Generator) -> Values:

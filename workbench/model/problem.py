@@ -26,6 +26,7 @@ from .arrays import (
     distributed,
     same_numbers,
     small_numbers,
+    truths,
     whole_numbers,
     with_signed_zeros,
 )
@@ -228,9 +229,8 @@ class Problem(ABC):
     """What must hold if inputs are NaN or infinite."""
 
     distributed: ClassVar[tuple[str, ...] | None] = None
-    """The inputs that are drawn in every distribution; none where it is empty. The default is all inputs but those of
-    type bool; but none if the class has its own `inputs` or a comparative tier, because then only the class knows which
-    values are allowed."""
+    """The inputs that are drawn in every distribution; none where it is empty. The default is all inputs; but none if
+    the class has its own `inputs` or a comparative tier, because then only the class knows which values are allowed."""
 
     drawn_by: ClassVar[tuple[str, ...]] = ()
     """Fields besides `distribution`, `tier` and `seed` that only say how inputs are drawn. No stage is told of them."""
@@ -405,6 +405,8 @@ class Problem(ABC):
             dtype = arrays[name].dtype
             most = small_numbers(limits[name]) if whole and not self.of_integers else limits[name]
             drawn[name] = whole_numbers(drawn[name], dtype, kind, most, rng)
+        for name in (n for n in self.distributed_inputs() if arrays[n].dtype.numpy.kind == "b" and n in drawn):
+            drawn[name] = truths(drawn[name], kind, rng)
         for name in names:
             if not whole or (self.exact_has(kind) and (kind is not Distribution.ZEROS or self.drawn_plainly)):
                 scales = (0, 0) if whole else self.scales
@@ -437,7 +439,7 @@ class Problem(ABC):
             return self.distributed
         if not self.drawn_plainly or Tier.COMPARATIVE in self.tiers:
             return ()
-        return tuple(n for n, a in self.arrays().items() if a.given and a.dtype.numpy.kind != "b")
+        return tuple(n for n, a in self.arrays().items() if a.given)
 
     def distributions(self) -> tuple[Distribution, ...]:
         """Those in which the problem may be drawn."""
@@ -451,6 +453,7 @@ class Problem(ABC):
         without = (
             *(WITHOUT_NUMBERS if undefined or not real else ()),
             *(() if real else (Distribution.SUBNORMAL,)),
+            *((Distribution.SCALED, Distribution.WIDE) if all(dtype.numpy.kind == "b" for dtype in types) else ()),
             *((Distribution.SAME,) if len(set(types)) == len(types) else ()),
         )
         return tuple(d for d in Distribution if d not in without)
