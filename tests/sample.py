@@ -24,7 +24,7 @@ from workbench.cli.verify import affected
 from workbench.devices import Device
 from workbench.harness import drawn
 from workbench.judge.draw import distributions
-from workbench.model.arrays import Distribution
+from workbench.model.distributions import Distribution
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
 

@@ -19,7 +19,8 @@ from workbench.judge.case import compare
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.gemm.problem import Activation
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.model.arrays import WITHOUT_NUMBERS, Array, Distribution, NonFinite
+from workbench.model.arrays import Array
+from workbench.model.distributions import WITHOUT_NUMBERS, Distribution, NonFinite
 from workbench.model.dtypes import BF16, FP16, FP32
 from workbench.model.problem import Problem, ProblemError, Size, Tier
 from workbench.model.short import simple_operation

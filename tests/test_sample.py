@@ -20,7 +20,7 @@ from sampled import Sampled
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import drawn
-from workbench.model.arrays import Distribution
+from workbench.model.distributions import Distribution
 from workbench.model.stage import Stage
 
 pytest_plugins = ["pytester"]

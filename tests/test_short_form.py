@@ -17,7 +17,7 @@ from workbench import BF16, FP32, ProblemError, Size, Tier, simple_operation
 from workbench.judge.by_hypothesis import one_thread, same_everywhere
 from workbench.judge.case import Case, quiet
 from workbench.judge.soundness import check, weakness
-from workbench.model.arrays import Distribution
+from workbench.model.distributions import Distribution
 from workbench.model.dtypes import INT32, dtype_of
 from workbench.model.short import default_bound
 

@@ -17,8 +17,8 @@ from workbench.harness import verify
 from workbench.judge import soundness
 from workbench.judge.case import Case
 from workbench.kernels.gemm import GemmProblem
-from workbench.model.arrays import Distribution
 from workbench.model.default_controls import default_controls
+from workbench.model.distributions import Distribution
 from workbench.model.dtypes import INT32
 from workbench.model.origin import BadOperation
 from workbench.model.results import Verdict, Verification

@@ -23,7 +23,8 @@ from .judge.by_hypothesis import one_thread
 from .judge.case import BadBound, Case, quiet
 from .judge.draw import REPEAT_EVERY, Enough, Failed, Problems, Trial, Turns
 from .judge.launches import broken_invariant, many, repeat, solve
-from .model.arrays import Arrays, Distribution
+from .model.arrays import Arrays
+from .model.distributions import Distribution
 from .model.origin import BadOperation
 from .model.problem import Problem, Tier
 from .model.results import Agreement, Failure, Verdict, Verification

@@ -20,7 +20,7 @@ from workbench.harness import Case, drawn, verify
 from workbench.judge.boundaries import literals
 from workbench.judge.launches import aliases, bind
 from workbench.judge.soundness import weakness
-from workbench.model.arrays import ORDERS, Distribution
+from workbench.model.distributions import ORDERS, Distribution
 from workbench.model.results import Verdict
 
 SEEDS, LEAST = 80, 76

@@ -11,7 +11,7 @@ from planting import Change
 
 from workbench import harness
 from workbench.devices import Device, open_device
-from workbench.model.arrays import Distribution
+from workbench.model.distributions import Distribution
 from workbench.model.results import Verdict
 
 EXAMPLES, SEEDS = 60, (3, 4)

@@ -15,7 +15,7 @@ from workbench.devices import Device, open_device
 from workbench.harness import drawn, verify
 from workbench.judge import soundness
 from workbench.judge.case import Case
-from workbench.model.arrays import Distribution
+from workbench.model.distributions import Distribution
 from workbench.model.problem import Tier
 from workbench.model.results import Verdict
 

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from ..model.problem import Problem
+from ..model.stage import Stage
 
 STEP = 16
 """An extent changes by multiples of so many elements, so that rows stay as well aligned as they were."""
@@ -28,6 +29,13 @@ def strides(problem: Problem) -> list[str]:
             farther = any(b is not None and a.element_strides != b.element_strides for a, b in pairs)
             found += [name] if farther and rows else []
     return found
+
+
+def flags(stage: Stage[Any], problem: Problem) -> list[str]:
+    """The fields that are true or false, and of which the code is the same in both cases."""
+    names = [f.name for f in dataclasses.fields(problem) if type(getattr(problem, f.name)) is bool]
+    others = {name: replaced(problem, {name: not getattr(problem, name)}) for name in names}
+    return [name for name, other in others.items() if other and stage.defines(other) == stage.defines(problem)]
 
 
 def stored(problem: Problem) -> int:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model.arrays import WITHOUT_NUMBERS, Array, Arrays, Distribution
+from ..model.arrays import Array, Arrays
+from ..model.distributions import WITHOUT_NUMBERS, Distribution
 from ..model.origin import BadOperation, arrays_like, declared
 from ..model.problem import Problem, Tier
 from ..model.results import Failure, Verdict, WrongElement

@@ -17,13 +17,13 @@ from typing import Any
 import hypothesis
 from hypothesis import strategies as st
 
-from ..model.arrays import WEIGHTS, Distribution
+from ..model.distributions import WEIGHTS, Distribution
 from ..model.operation import Operation
 from ..model.origin import declared, where
 from ..model.problem import Problem, Size, Tier, parsed
 from ..model.stage import Stage
 from ..toolchain.compiler import Compiled
-from .altered import STEP, far, like, replaced, special, stored, strides
+from .altered import STEP, far, flags, like, replaced, special, stored, strides
 from .boundaries import Most, boundaries, covering, literals, unlike
 from .by_hypothesis import same_everywhere, settings
 
@@ -225,18 +225,11 @@ class Problems:
         for base in chosen:
             alike = [p for p in taken if all(p.text(name) == base.text(name) for name in base.words())]
             near = boundaries(self._stage, codes[base], [*alike, base], so_far.most(), so_far.random)
-            made = so_far.candidates(base, [*near, *written], self._free(base), CANDIDATES // len(chosen))
+            made = so_far.candidates(base, [*near, *written], flags(self._stage, base), CANDIDATES // len(chosen))
             beside += near[: AT_BOUNDARIES if base is chosen[0] else 1]
             several.append(covering(self._stage, codes[base], alike, list(filter(self.supported, made)), TOGETHER))
         together = [p for turn in itertools.zip_longest(*several) for p in turn if p is not None]
         return beside, together
-
-    def _free(self, base: Problem) -> list[str]:
-        """The fields that are true or false, and of which the code is the same in both cases."""
-        flags = [f.name for f in dataclasses.fields(base) if type(getattr(base, f.name)) is bool]
-        others = {name: replaced(base, {name: not getattr(base, name)}) for name in flags}
-        same = self._stage.defines(base)
-        return [name for name, other in others.items() if other and self._stage.defines(other) == same]
 
     def _drawn(self, found: dict[Problem, None], so_far: _SoFar, wanted: int) -> list[Problem]:
         """What Hypothesis draws and was not found before, until that or `so_far` has enough."""

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..devices import BoundPlan, Device, Fault, machine_for
-from ..model.arrays import OF_PAGES, WITHOUT_NUMBERS, Array, Arrays, Distribution
+from ..model.arrays import OF_PAGES, Array, Arrays
+from ..model.distributions import WITHOUT_NUMBERS, Distribution
 from ..model.launch import Plan
 from ..model.origin import BadOperation, BadStage, declared, is_control, raised_at
 from ..model.problem import Problem, Tier

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model.arrays import Array, Arrays, Distribution, Single
+from ..model.arrays import Array, Arrays
+from ..model.distributions import Distribution, Single
 from ..model.dtypes import FP64
 from ..model.launch import ceil_div
 from ..model.origin import BadOperation, declared

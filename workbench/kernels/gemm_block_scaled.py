@@ -14,8 +14,9 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import WITHOUT_NUMBERS, Array, Arrays, Distribution, NonFinite, element_bytes, largest
+from ..model.arrays import Array, Arrays, element_bytes
 from ..model.calls import Call
+from ..model.distributions import WITHOUT_NUMBERS, Distribution, NonFinite, largest
 from ..model.dtypes import BF16, E2M1, E4M3, E8M0, FP32, DType, dtype_of, from_numpy
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation

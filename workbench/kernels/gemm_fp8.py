@@ -10,8 +10,9 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays, NonFinite, element_bytes
+from ..model.arrays import Array, Arrays, element_bytes
 from ..model.calls import Call
+from ..model.distributions import NonFinite
 from ..model.dtypes import BF16, E4M3, FP32, dtype_of, from_numpy
 from ..model.launch import Launch, ceil_div
 from ..model.machine import scaled

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import reference
-from ..model.arrays import Array, Arrays, NonFinite, element_bytes
+from ..model.arrays import Array, Arrays, element_bytes
 from ..model.calls import Call
+from ..model.distributions import NonFinite
 from ..model.dtypes import FP32, dtype_of
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation

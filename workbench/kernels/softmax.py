@@ -10,8 +10,9 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Arrays, Distribution
+from ..model.arrays import Arrays
 from ..model.calls import Call, Gradient
+from ..model.distributions import Distribution
 from ..model.launch import Launch, ceil_div
 from ..model.problem import Invariant, Tier
 from .rows import groups, ladder

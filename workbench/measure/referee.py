@@ -25,7 +25,8 @@ from ..judge import whole
 from ..judge.case import Comparison, quiet
 from ..judge.drawn import ALONE, STRATUM, Drawn, dense
 from ..judge.whole import Whole
-from ..model.arrays import Array, Arrays, Distribution
+from ..model.arrays import Array, Arrays
+from ..model.distributions import Distribution
 from ..model.dtypes import DType
 from ..model.parts import Part
 from ..model.problem import Problem, Tier, drawing_by

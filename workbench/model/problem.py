@@ -16,11 +16,12 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from .arrays import (
+from .arrays import Array, Arrays
+from .conversions import whole_of_nan
+from .default_controls import default_controls
+from .distributions import (
     ORDERS,
     WITHOUT_NUMBERS,
-    Array,
-    Arrays,
     Distribution,
     NonFinite,
     distributed,
@@ -30,8 +31,6 @@ from .arrays import (
     whole_numbers,
     with_signed_zeros,
 )
-from .conversions import whole_of_nan
-from .default_controls import default_controls
 from .dtypes import DTYPES, SPELLINGS, DType
 from .errors import WrongUsage
 from .parts import Axis, Part, parts_of_axes

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .arrays import Array, Arrays, NonFinite, element_bytes
+from .arrays import Array, Arrays, element_bytes
+from .distributions import NonFinite
 from .dtypes import DTYPES, FLOATS, FP32, FP64, SPELLINGS, DType, dtype_of
 from .operation import Operation
 from .problem import OF_ALL, Cost, Problem, ProblemError, Size, Tier, extents

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ... import reference
-from ...model.arrays import Array, Arrays, NonFinite, element_bytes
+from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distributions import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import LEAST_ELEMENTS, Part

@@ -13,7 +13,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ... import reference
-from ...model.arrays import Array, Arrays, Distribution, element_bytes
+from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distributions import Distribution
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.parts import Axis, Part, parts_of_axes
 from ...model.problem import Cost, Invariant, Size, draw_values

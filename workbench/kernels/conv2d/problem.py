@@ -14,7 +14,8 @@ import numpy as np
 
 from ... import reference
 from ...judge import bounds
-from ...model.arrays import Array, Arrays, NonFinite, element_bytes
+from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distributions import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import Axis

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...model.arrays import Distribution
 from ...model.calls import Call
+from ...model.distributions import Distribution
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.operation import Operation
 from ...model.problem import Size

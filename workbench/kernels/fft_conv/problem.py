@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ... import reference
-from ...model.arrays import Array, Arrays, NonFinite, element_bytes
+from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distributions import NonFinite
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ...model.arrays import Array, Arrays, Distribution
+from ...model.arrays import Array, Arrays
+from ...model.distributions import Distribution
 from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.machine import H200, machine, scaled

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ...model.arrays import Array, NonFinite, element_bytes
+from ...model.arrays import Array, element_bytes
+from ...model.distributions import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.parts import Axis
 from ...model.problem import DRAWN, Cost, Problem, Size, extents
