@@ -202,9 +202,10 @@ def test_a_case_of_a_suite_is_launched_as_its_first_lines_say_and_counted_by_its
     assert counted == [5, 1, 1, 1, 0, 1, 1, "0.667", "0.667", "1.000", "1 of 1"]
     assert suites.figures([*rows.values(), missed, strict], 1)[7:9] == ["0.667", "1.000"]
     made = {"environment": {"commit": "c" * 40, "date": "2026-01-02"}, "device": {"name": "emulator", "driver": ""}}
-    kept = {"commit": "d" * 40, "rows": [*rows.values(), missed]}
+    kept = {"commit": "d" * 40, "judged_by": "e" * 40, "cases": 9, "rows": [*rows.values(), missed]}
     page = suites.page(made | {"suites": {"Faial": kept}})
     assert "| `other` | missed | nothing" in page and "struct other" in page and "`dddddddddddd`" in page
+    assert "judged by commit `eeeeeeeeeeee`: 4 of 9 cases" in page
 
 
 def test_the_page_of_suites_is_made_of_its_record() -> None:
