@@ -37,7 +37,7 @@ def widened(operation: Operation[Any], **inputs: Any) -> list[bool]:
         (lambda x, z: np.argmax(x) + 0 * z, "int32", [3.0, 3.0], [False, False]),
         (lambda x, z: np.cumsum(x) > z, "bool", [7.0, 8.0], [False, False]),
         (lambda x, z: np.rint(x / F32(1.1) - z), "int32", [1.65, 1.0], [True, False]),
-        (lambda x, z: np.sqrt(x * x) - z, "fp32", [1e-30, 1.0], [True, False]),
+        (lambda x, z: np.sqrt(x * x) - z, "fp32", [1e-30, 2e-30], [True, True]),
         (lambda x, z: 1 / np.sqrt(x * x) - z, "fp32", [1e-30, 1.0], [True, False]),
         (lambda x, z: np.sin(x * F32(1e5)) - z, "fp32", [1234.567, 0.0], [True, False]),
         (lambda x, z: (x + F32(1e6)) - F32(1e6) - z, "fp32", [0.3, 8.0], [True, False]),
@@ -49,6 +49,15 @@ def test_more_is_allowed_only_where_rounding_changes_an_element(
     operation = made(function, f"x: n fp32, z: n fp32 -> y: n {out}")
     z = [1.5, 2.0] if out == "bool" else [0.0, 0.0]
     assert widened(operation, x=np.array(x, F32), z=np.array(z, F32)) == more
+
+
+def test_a_function_that_takes_plain_arrays_alone_has_the_default_bound() -> None:
+    def norm(x: Any, z: Any) -> Any:
+        assert type(x) is np.ndarray
+        return np.sqrt(x * x) - z
+
+    x = np.array([1.65, 0.5], F32)
+    assert widened(made(norm, "x: n fp32, z: n fp32 -> y: n fp32"), x=x, z=0 * x) == [False, False]
 
 
 ROW = 'extern "C" __global__ void tried(const float* x, const float* z, {out}* y, int rows, int n) {{\n'

@@ -14,7 +14,7 @@ import threadpoolctl
 from hypothesis.internal.conjecture import providers
 
 from workbench import BF16, FP32, ProblemError, Size, Tier, simple_operation
-from workbench.judge.by_hypothesis import one_thread, same_everywhere
+from workbench.judge.by_hypothesis import one_thread, same_everywhere, settings
 from workbench.judge.case import Case, quiet
 from workbench.judge.soundness import check, weakness
 from workbench.model.distributions import Distribution
@@ -242,6 +242,22 @@ def test_integers_meet_fp32_as_in_cpp() -> None:
 def test_the_default_bound_allows_the_rounding_of_products_that_underflow() -> None:
     bound = default_bound(np.array([2e-39]), 1, dtype_of("fp32"))
     assert 10 * 2.0**-149 < bound[0] < 1e-3 * 2e-39
+
+
+def test_rows_of_a_packed_type_are_drawn_with_whole_bytes() -> None:
+    packed: Any = simple_operation("packed", "w: rows columns e2m1 -> y: rows fp32", terms="columns")(
+        lambda w: w.sum(axis=1)
+    )
+    found: list[Any] = []
+
+    def test(problem: Any) -> None:
+        found.append(problem)
+
+    with same_everywhere():
+        settings(20)(hypothesis.given(packed.problems(Size(64, 999), ()))(test))()
+    assert len(found) >= 20 and all(problem.columns % 2 == 0 and Case.of(problem) for problem in found)
+    with pytest.raises(ProblemError, match=r"columns=3 is not valid: rows of w \(e2m1\) begin at whole bytes"):
+        packed.problem(columns=3)
 
 
 @pytest.mark.parametrize("change", [same_everywhere, one_thread])

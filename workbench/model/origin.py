@@ -45,7 +45,8 @@ def text_of(function: Any) -> str:
         try:
             return inspect.getsource(function)
         except (tokenize.TokenError, SyntaxError):  # a lambda behind a text of several lines
-            return linecache.getline(function.__code__.co_filename, function.__code__.co_firstlineno)
+            code = inspect.unwrap(function).__code__
+            return linecache.getline(code.co_filename, code.co_firstlineno)
     return ""
 
 

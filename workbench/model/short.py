@@ -77,6 +77,14 @@ class Declaration:
         names = (e for array in self.arrays.values() for e in array.extents if not e.isdigit())
         return tuple(dict.fromkeys(names))
 
+    @property
+    def packed(self) -> set[str]:
+        """The extents of rows of which two elements are a byte."""
+        known = (
+            a for a in self.arrays.values() if a.dtype in SPELLINGS and dtype_of(a.dtype).packing > 1 and a.extents
+        )
+        return {a.extents[-1] for a in known if not a.extents[-1].isdigit()}
+
     def solved(self, values: Mapping[str, Any], problem: Problem) -> Arrays:
         """The function's outputs, by name. Raises ValueError for what is none."""
         wanted = inspect.signature(self.function).parameters
@@ -96,6 +104,11 @@ class ShortProblem(Problem):
     declaration: ClassVar[Declaration]
 
     def check(self) -> str | None:
+        for name, array in self.declaration.arrays.items():
+            packing = self.type_of(array).packing
+            if packing > 1 and array.extents and self._extent(array.extents[-1]) % packing:
+                last = array.extents[-1]
+                return f"{last}={self._extent(last)} is not valid: rows of {name} ({array.dtype}) begin at whole bytes"
         found = self.declaration.check(self) if self.declaration.check else None
         if found is None or found is True or (not isinstance(found, str) and found):
             return None
@@ -416,7 +429,12 @@ def _problem_class(
     holds: Mapping[str, Any],
 ) -> type[ShortProblem]:
     """The class with fields for extents, types and others; `holds` are attributes that are declared as they are."""
-    defaults = {**dict.fromkeys(made.extents, 1), **{t: allowed[0] for t, allowed in types.items()}, **others}
+    defaults = {
+        **dict.fromkeys(made.extents, 1),
+        **dict.fromkeys(made.packed, 2),
+        **{t: allowed[0] for t, allowed in types.items()},
+        **others,
+    }
     _check_function(made, defaults)
     tiers = holds["tiers"]
     space = {
@@ -500,7 +518,7 @@ def _strategy(
 
                 reject()
 
-        return valid() if made.check else draw()
+        return valid() if made.check or made.packed else draw()
 
     return problems
 
