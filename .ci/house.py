@@ -22,7 +22,7 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 71_315),
+    "Python of workbench/": ((PACKAGE,), (".py",), 71_320),
     "Python of tests/": (("tests",), (".py",), 64_000),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_393),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_770),

@@ -25,6 +25,7 @@ class Placed:
     array: Array
     given_dtype: Any = None
     address: int = 0
+    is_placed = True
 
     @property
     def dtype(self) -> Any:

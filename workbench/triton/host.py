@@ -58,8 +58,10 @@ def is_array(value: Any) -> bool:
 
 
 def _is_pointer(value: Any) -> bool:
-    """Whether Triton takes it for a pointer because it has a ``dtype`` and a ``data_ptr()``, which is not null."""
-    return hasattr(value, "dtype") and callable(getattr(value, "data_ptr", None)) and bool(value.data_ptr())
+    """Whether Triton takes it for a pointer because it has a ``dtype`` and a ``data_ptr()``, which is not null, unless
+    what it stands for lies in emulated memory already."""
+    known = hasattr(value, "dtype") and callable(getattr(value, "data_ptr", None))
+    return known and not getattr(value, "is_placed", False) and bool(value.data_ptr())
 
 
 def is_descriptor(value: Any) -> bool:
