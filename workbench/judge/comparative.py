@@ -13,7 +13,7 @@ import numpy as np
 from ..model.arrays import Array, Arrays
 from ..model.dtypes import FP32
 from ..model.origin import BadOperation, arrays_like
-from ..model.problem import Problem
+from ..model.problem import Problem, Tier
 
 Values = np.ndarray[Any, Any]
 
@@ -56,6 +56,11 @@ def problems_for(problem: Problem, rows: int | None = None) -> int:
         rows = min(math.prod(a.shape if name in problem.elementwise else a.shape[:-1]) for name, a in outputs.items())
     least, wanted = (-(-count // max(1, rows)) for count in (FEWEST, SAMPLES))
     return min(wanted, max(least, int(MOST // max(1, problem.cost.flops, problem.cost.bytes))))
+
+
+def bytes_seen(problem: Problem) -> float:
+    """Those of the problem, or half of those of all problems of which errors are seen."""
+    return problem.cost.bytes * (max(1, problems_for(problem) / 2) if Tier.COMPARATIVE in problem.tiers else 1)
 
 
 def _largest_error(count: int) -> float:

@@ -26,7 +26,7 @@ from ..toolchain.compiler import Compiled
 from .altered import STEP, far, flags, like, replaced, special, stored, strides
 from .boundaries import Most, boundaries, covering, literals, unlike
 from .by_hypothesis import same_everywhere, settings
-from .comparative import problems_for
+from .comparative import bytes_seen
 
 REPEAT_EVERY = 5
 """Of so many problems one is solved twice, to see whether the answer is the same."""
@@ -69,9 +69,8 @@ TOLD = 4
 SMALLER = 4
 """Problems that are tried in the place of one that failed with inputs that chance leaves out."""
 
-MOST_MOVED, MOST_SEEN = 2**25, 2**26
-"""Bytes of a problem with a large extent, and of all problems of which errors are seen in its place: those of a vector
-of billions would take longer than all others together."""
+MOST_MOVED = 2**25
+"""Bytes of a problem with a large extent: those of a vector of billions would take longer than all others together."""
 
 SHOWING = (Distribution.POSITIVE, Distribution.NEGATIVE, Distribution.SORTED)
 """Kinds of inputs besides normal numbers that show a wrong element: elements differ, and none hides another."""
@@ -293,12 +292,6 @@ class Problems:
             raise raised[0]
 
 
-def _moved(problem: Problem) -> float:
-    """The bytes of a problem, as if it alone had to be solved where the comparative tier looks at several like it."""
-    several = problems_for(problem) if Tier.COMPARATIVE in problem.tiers else 1
-    return problem.cost.bytes * max(1, several * MOST_MOVED / MOST_SEEN)
-
-
 class _SoFar:
     """The problems that were drawn so far, of `wanted`, and what too few of them have."""
 
@@ -449,7 +442,7 @@ class _SoFar:
             for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned, and lets the one be longer
                 small = {n: like(getattr(problem, n), step) for n in problem.extents}
                 made = replaced(problem, {**small, name: like(getattr(problem, name), extent, STEP)})
-                if made and made.cost.flops <= self._most_flops and _moved(made) <= MOST_MOVED:
+                if made and made.cost.flops <= self._most_flops and bytes_seen(made) <= MOST_MOVED:
                     yield made
                     break
             extent = extent * 3 // 4
