@@ -22,10 +22,10 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 71_344),
-    "Python of tests/": (("tests",), (".py",), 64_029),
+    "Python of workbench/": ((PACKAGE,), (".py",), 71_341),
+    "Python of tests/": (("tests",), (".py",), 64_034),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_393),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_770),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_847),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_530),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

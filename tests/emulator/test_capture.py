@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from workbench.emulator import FindingKind, load
-from workbench.emulator.capture import Captured, CaptureError, HostFinding, capture, library
+from workbench.emulator.capture import Captured, CaptureError, HostFinding, capture, library, server
 from workbench.emulator.compiler import compile_source
+from workbench.emulator.execution import prepare
 
 SOURCES = Path(__file__).with_name("captured")
 
@@ -63,6 +64,7 @@ RIGHT = (
     "graph_in_order",
     "repeated",
     "copied_back",
+    "copied_behind",
     "refilled",
     "rows",
     "behind",
@@ -89,6 +91,15 @@ def test_what_nobody_has_stored_in_managed_memory_is_named_where_a_kernel_reads_
     assert "managed memory of 256 bytes[128]" in finding.message
 
 
+def built(folder: Path, name: str, text: str, *options: str) -> Path:
+    """A program, or with `-shared` a library, of one source."""
+    (folder / f"{name}.cpp").write_text(text)
+    made = folder / (f"lib{name}.so" if "-shared" in options else name)
+    command = ["c++", "-g", "-fPIC", *options, "-o", made.name, f"{name}.cpp", "-ldl"]
+    subprocess.run(command, cwd=folder, check=True)
+    return made
+
+
 def test_constructors_of_a_library_run_when_all_that_it_is_loaded_with_is_in_place(tmp_path: Path) -> None:
     """One library begins by a function that another one has in place of its own, as PyTorch's do."""
     sources = {
@@ -99,13 +110,37 @@ def test_constructors_of_a_library_run_when_all_that_it_is_loaded_with_is_in_pla
         'return all ? reinterpret_cast<int (*)()>(dlsym(all, "told"))() : 1; }\n',
     }
     for name, text in sources.items():
-        (tmp_path / f"{name}.cpp").write_text(text)
-        library = ["-shared", "-fPIC"] if name != "program" else []
         needed = ["-Wl,--no-as-needed", "-L.", "-l:libown.so", "-Wl,-rpath,$ORIGIN"] if name == "other" else []
-        made = f"lib{name}.so" if library else name
-        subprocess.run(["c++", *library, "-o", made, f"{name}.cpp", *needed, "-ldl"], cwd=tmp_path, check=True)
+        built(tmp_path, name, text, *(["-shared"] if name != "program" else []), *needed)
     found = capture([str(tmp_path / "program"), str(tmp_path / "libother.so")], tell=lambda text: None)
     assert found.exit_code == 7
+
+
+def test_a_library_that_lies_where_an_unloaded_one_lay_is_named_itself(folder: Path, tmp_path: Path) -> None:
+    source = 'extern "C" int cudaFree(const void*);\nextern "C" void* make() {\n'
+    source += '  return cudaFree("no memory") ? reinterpret_cast<void*>(&make) : nullptr;\n}\n'
+    first, second = (str(built(tmp_path, name, source, "-shared")) for name in ("first", "second"))
+    program = """#include <dlfcn.h>
+        static void* made(const char* path) {
+          void* library = dlopen(path, RTLD_NOW);
+          void* place = reinterpret_cast<void* (*)()>(dlsym(library, "make"))();
+          dlclose(library);
+          return place;
+        }
+        int main(int, char** at) { return made(at[1]) && made(at[1]) == made(at[2]) ? 0 : 9; }"""
+    runtime = [f"-L{folder}", "-Wl,--no-as-needed", "-l:libcudart.so.13"]
+    found = capture([str(built(tmp_path, "program", program, *runtime)), first, second], tell=lambda text: None)
+    assert found.exit_code == 0 and not found.refused
+    assert {Path(one.place).name for one in found.host} == {"first.cpp:3", "second.cpp:3"}
+
+
+def test_a_launch_of_a_shape_that_came_before_is_not_prepared_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[object] = []
+    monkeypatch.setattr(server, "prepare", lambda *args, **more: prepared.append(args) or prepare(*args, **more))
+    assert captured(folder, "graph").launches["scale"] == 3
+    assert len(prepared) == 2  # with checks, and once without, which shows that memory changes
 
 
 def test_a_signal_that_ends_the_program_is_said() -> None:
@@ -165,6 +200,7 @@ def test_an_output_that_is_never_copied_back_is_a_strict_finding_at_its_launch(f
     ("case", "kind", "text"),
     [
         ("race", "race", "x[threadIdx.x] ="),
+        ("same_name", "race", "+ 1) % 64"),
         ("unwritten", "uninitialised", "*= factor"),
         ("beside", "race", "*= factor"),
         ("graph_branches", "race", "*= factor"),

@@ -320,6 +320,10 @@ class Prepared:
     _workspace: Allocation | None = None
     _placed: dict[str, Any] = field(default_factory=dict)
 
+    def again(self, args: Sequence[Argument]) -> Prepared:
+        """The same launch with other arguments, before it has been placed."""
+        return Prepared(self.launch, args, self.rules, self.resident, self.trace, self.options)
+
     def place(self) -> None:
         """Puts variables and parameters in memory. Raises ``ArgumentError``."""
         launch = self.launch
@@ -382,8 +386,7 @@ def run(prepared: Sequence[Prepared], series: Series | None = None) -> list[Stat
     memory = prepared[0].launch.memory
     for one in prepared:
         one.place()
-    placed = memory.allocations
-    allocations = [_engine.Allocation(a.address, a.data, a.written, a.writable, a.identity, a.is_heap) for a in placed]
+    allocations = [_for_engine(allocation) for allocation in memory.allocations]
     drawn = _SLICES[prepared[0].launch.seed % len(_SLICES)] if len(prepared) > 1 else _SLICES[0]
     slices = prepared[0].time_slice or drawn
     results = _engine.run([one.handed_over(allocations, slices) for one in prepared], series.engine)
@@ -394,6 +397,15 @@ def run(prepared: Sequence[Prepared], series: Series | None = None) -> list[Stat
     for context in contexts:
         context.series = []  # whose list has the context: as a cycle they would keep the memory
     return statistics
+
+
+def _for_engine(a: Allocation) -> _engine.Allocation:
+    """An allocation as the engine takes it, kept as long as its arrays are the same."""
+    if a.handed is None or a.handed[1] is not a.written or a.handed[2] != a.identity:
+        made = _engine.Allocation(a.address, a.data, a.written, a.writable, a.identity, a.is_heap)
+        a.handed = made, a.written, a.identity
+    found: _engine.Allocation = a.handed[0]
+    return found
 
 
 def prepare(

@@ -206,7 +206,10 @@ def parameter_buffer(
     buffer = bytearray(entry.parameter_bytes)
     tensor_maps = []
     for number, (parameter, argument) in enumerate(zip(entry.parameters, args, strict=True)):
-        raw = _Argument(entry, number, parameter).bytes_of(argument, memory)
+        if type(argument) is bytes and len(argument) == parameter.size:
+            raw = argument
+        else:
+            raw = _Argument(entry, number, parameter).bytes_of(argument, memory)
         buffer[parameter.offset : parameter.offset + parameter.size] = raw
         if isinstance(argument, TensorMap):
             tensor_maps.append((_engine.PARAM_WINDOW + parameter.offset, argument))

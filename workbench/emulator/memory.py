@@ -35,6 +35,7 @@ class Allocation:
     freed: bool = False
     identity: int = 0
     is_heap: bool = False
+    handed: Any = field(default=None, init=False, repr=False)  # as the engine was given it last; see execution
 
     @property
     def end(self) -> int:
@@ -441,7 +442,7 @@ class Memory:
         """Frees memory: a later access by a kernel is out of bounds."""
         index = self._addresses.index(allocation.address)
         del self._addresses[index], self._allocations[index]
-        allocation.freed = True
+        allocation.freed, allocation.handed = True, None
         self.tensor_maps.pop(allocation.address, None)
         self._freed.append(allocation)
 

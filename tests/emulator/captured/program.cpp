@@ -17,6 +17,7 @@ static void first() {}
 static void second() {}
 static void sample() {}
 static void load() {}
+static void rotate() {}
 static float factor;
 
 const int kCount = 64;
@@ -83,6 +84,11 @@ static void launch_early(void* array, void* stream, LaunchAttribute attribute, i
   cudaDeviceSynchronize();
 }
 
+static void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
 static void check(const float* values, float expected) {
   for (int i = 0; i < kCount; i++)
     if (values[i] != expected) std::exit(7);
@@ -134,6 +140,18 @@ int main(int, char** words) {
     cudaFree(halves);
   } else if (wanted == "race") {
     launch(reverse, device);
+  } else if (wanted == "same_name") {  // two modules that have a `scale`: one of them is `rotate`
+    static std::string other = ptx;
+    replace_all(other, "scale", "left_out");
+    replace_all(other, "rotate", "scale");
+    static const FatBinary second_binary{0x466243b1, 1, other.c_str(), nullptr};
+    void** const second_handle = __cudaRegisterFatBinary(&second_binary);
+    __cudaRegisterFunction(second_handle, reinterpret_cast<const void*>(rotate), nullptr, "scale", -1,
+                           nullptr, nullptr, nullptr, nullptr, nullptr);
+    __cudaRegisterFatBinaryEnd(second_handle);
+    cudaMemset(device, 0, kBytes);
+    launch(scale, device);
+    launch(rotate, device);
   } else if (wanted == "unwritten") {
     launch(scale, device);
   } else if (wanted == "unread") {
@@ -153,11 +171,22 @@ int main(int, char** words) {
     if (wanted == "forgotten") launch(fill, pinned);
     cudaFree(first);
     cudaFree(second);
-    cudaMalloc(&first, kBytes);
+    cudaMalloc(&first, 2 * kBytes);
     launch(fill, first);
     launch(fill, first);
     if (wanted == "copied_back") cudaMemcpy(host, first, kBytes, kToHost);
     cudaFree(first);
+  } else if (wanted == "copied_behind") {  // what a launch has left unwritten is stored by a copy
+    for (const bool within : {false, true}) {
+      void* both;
+      cudaMalloc(&both, 2 * kBytes);
+      launch(fill, both);
+      cudaMemcpy(host, both, kBytes, kToHost);
+      auto* const behind = static_cast<float*>(both) + kCount;
+      cudaMemcpy(behind, within ? device : ones, kBytes / 2, within ? kWithin : kToDevice);
+      launch(scale, both);
+      cudaFree(both);
+    }
   } else if (wanted == "unwaited_copy") {
     cudaMemcpyAsync(pinned, device, kBytes, kToHost, stream);
     check(values, 1);

@@ -38,6 +38,7 @@ class Arena(Memory):
         self._mapped = mmap.mmap(self.file, ARENA_BYTES)
         self._bytes = np.frombuffer(self._mapped, np.uint8)
         self._of_host: list[Allocation] = []
+        self._left: dict[int, int] = {}  # by address, what `left_unwritten` has counted since anything was stored
 
     def close(self) -> None:
         """Gives the memory back."""
@@ -63,6 +64,7 @@ class Arena(Memory):
     @contextmanager
     def unset_known(self) -> Iterator[None]:
         """While a launch runs: which bytes of memory that the host maps have no value."""
+        self._left.clear()
         self._of_host = [allocation for allocation in self._of_host if (_words(allocation) == _UNSET).any()]
         for allocation in self._of_host:
             words = _words(allocation)
@@ -75,6 +77,7 @@ class Arena(Memory):
     def free(self, allocation: Allocation) -> None:
         """Frees memory, and gives its whole pages back."""
         super().free(allocation)
+        self._left.pop(allocation.address, None)
         if allocation in self._of_host:
             self._of_host.remove(allocation)
         start = -(-(allocation.address - FIRST_ADDRESS) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -85,6 +88,7 @@ class Arena(Memory):
 
     def copy_state(self, to: Sequence[int], source: Sequence[int]) -> None:
         """After a copy on the device: what is copied from bytes that nothing has stored is without a value, too."""
+        self._left.clear()
         whole = all(pitch == width for _, pitch, width, _ in (to, source))
         parts = (self._rows(*box, whole=whole) for box in (to, source))
         for (target, there), (origin, here) in zip(*parts, strict=True):
@@ -96,6 +100,7 @@ class Arena(Memory):
 
     def stored(self, address: int, pitch: int, width: int, rows: int) -> None:
         """The host has stored these bytes."""
+        self._left.clear()
         for allocation, part in self._rows(address, pitch, width, rows):
             if allocation.written is not None:
                 allocation.written[part] = 1
@@ -109,7 +114,11 @@ class Arena(Memory):
 
     def left_unwritten(self, allocation: Allocation) -> int:
         """Of its bytes, how many nothing has stored."""
-        return 0 if allocation.written is None else allocation.nbytes - int(np.count_nonzero(allocation.written))
+        if allocation.written is None:
+            return 0
+        if allocation.address not in self._left:
+            self._left[allocation.address] = allocation.nbytes - int(np.count_nonzero(allocation.written))
+        return self._left[allocation.address]
 
     def digest(self) -> bytes:
         """Of everything that is allocated: equal where all bytes are, and which of them have been stored."""

@@ -29,6 +29,7 @@ _NAMES = ("libcudart.so.12", "libcudart.so.13", "libcuda.so.1")
 _SOCKET = "WORKBENCH_CAPTURE"
 _SEVERITIES = dict.fromkeys(("leak", "unwritten_copy", "unread_output"), Severity.STRICT)
 _KERNEL_OF_LAUNCH = re.compile(r"the launch of ([\w:]+)")
+_HEADER = struct.Struct("<QQ")
 _LAST_WORDS = 10.0
 """Seconds until the end of a process whose program has ended: others that it has started may go on."""
 
@@ -264,29 +265,20 @@ def _accept(listener: socket.socket, options: Options, gathered: _Gathered, serv
 
 def _serve(connection: socket.socket, options: Options, gathered: _Gathered) -> None:
     server = Server(options, gathered.launched, gathered.said)
-    first = True
+    files = [server.arena.file]
     try:
-        while header := _received(connection, 16):
-            operation, size = struct.unpack("<QQ", header)
-            status, payload = server.answer(operation, _received(connection, size))
-            files = [server.arena.file] if first else []
-            first = False
-            socket.send_fds(connection, [struct.pack("<QQ", status, len(payload))], files)
-            connection.sendall(payload)
+        with connection, connection.makefile("rb") as requests:
+            while len(header := requests.read(_HEADER.size)) == _HEADER.size:
+                operation, size = _HEADER.unpack(header)
+                if len(request := requests.read(size)) < size:
+                    break
+                status, payload = server.answer(operation, request)
+                message = _HEADER.pack(status, len(payload)) + payload
+                sent = socket.send_fds(connection, [message], files) if files else 0
+                connection.sendall(message[sent:])
+                files = []
     except OSError:
         pass  # the process has ended
     finally:
         server.end()
-        connection.close()
         server.arena.close()
-
-
-def _received(connection: socket.socket, size: int) -> bytes:
-    parts = []
-    while size > 0:
-        part = connection.recv(min(size, 1 << 20))
-        if not part:
-            return b""
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)

@@ -31,6 +31,7 @@ from .device import TOTAL_MEMORY, attributes
 _SPACES = {0: "device", 1: "managed", 2: "pinned", 5: "texture"}
 _PAGE = 4096
 _MOST_ROWS = 4096
+_MOST_SHAPES = 4096
 _CHANGES = b"changes memory"
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_CONFIGURATION, _NO_IMAGE, _INVALID_PTX, _NOT_FOUND = 1, 2, 9, 209, 218, 500
 _NOT_SUPPORTED = 801
@@ -76,13 +77,12 @@ class Fields:
 
     def number(self) -> int:
         """A number of 64 bits."""
-        (value,) = struct.unpack_from("<Q", self._payload, self._at)
-        self._at += 8
-        return int(value)
+        return self.numbers(1)[0]
 
     def numbers(self, count: int) -> tuple[int, ...]:
         """Several numbers."""
-        return tuple(self.number() for _ in range(count))
+        at, self._at = self._at, self._at + 8 * count
+        return struct.unpack_from(f"<{count}Q", self._payload, at)
 
     def data(self) -> bytes:
         """Bytes behind their length."""
@@ -184,6 +184,7 @@ class Server:
     _kernels: list[Entry] = field(default_factory=list)
     _counts: Counter[str] = field(default_factory=Counter)
     _repeated: dict[object, bytes] = field(default_factory=dict)
+    _shapes: dict[object, Prepared] = field(default_factory=dict)  # launches as they were prepared last
     _sources: dict[str, str] = field(default_factory=dict)
     _concurrency: Concurrency = field(init=False)
     _outputs: dict[int, _Output] = field(default_factory=dict)
@@ -303,14 +304,13 @@ class Server:
         return b""
 
     def _launch(self, fields: Fields) -> bytes:
-        entry = self._kernels[fields.number()]
-        grid, block, cluster = fields.numbers(3), fields.numbers(3), fields.numbers(3)
-        shared, _cooperative, non_portable = fields.numbers(3)
+        kernel, *extents, shared, _cooperative, non_portable = fields.numbers(13)
+        entry, grid, block, cluster = self._kernels[kernel], *(tuple(extents[i : i + 3]) for i in (0, 3, 6))
         parameters, site, moment = fields.data(), fields.text(), _moment(fields)
         name = str(kernel_name_of(entry.name))
         arguments = [self._with_tensor_maps(parameters[p.offset : p.offset + p.size]) for p in entry.parameters]
         shape = grid, block, cluster, shared, bool(non_portable)
-        key = entry.name, shape, parameters
+        key = entry, shape, parameters
         if self._changes_nothing(key, entry, shape, arguments):
             self.launched(Launched(name, grid, block, site=site))
             return _packed(0, "")
@@ -374,11 +374,15 @@ class Server:
 
     def _prepared(self, entry: Entry, shape: _Shape, arguments: _Arguments, checks: Checks) -> Prepared:
         options = self.options
+        if (before := self._shapes.get((entry, shape, checks))) is not None:
+            return before.again(arguments)
         grid, block, cluster, shared, non_portable = shape
         limits = options.limits
         if non_portable and limits.max_cluster_blocks == PORTABLE_CLUSTER:
             limits = replace(limits, max_cluster_blocks=2 * PORTABLE_CLUSTER)
-        return prepare(
+        if len(self._shapes) >= _MOST_SHAPES:
+            self._shapes.clear()
+        found = self._shapes[entry, shape, checks] = prepare(
             entry,
             grid,
             block,
@@ -396,6 +400,7 @@ class Server:
             checks=checks,
             max_findings=MOST_FINDINGS,
         )
+        return found
 
     def _executed(self, entry: Entry, shape: _Shape, arguments: _Arguments, moment: Moment) -> tuple[Statistics, bool]:
         launch = self._prepared(entry, shape, arguments, Checks.ALL if self._is_checked(entry) else Checks.NONE)
@@ -468,10 +473,13 @@ def _signed(number: int) -> int:
 
 
 def _moment(fields: Fields) -> Moment:
-    stream, number = fields.numbers(2)
-    known = {fields.number(): fields.number() for _ in range(fields.number())}
-    early = {(fields.number(), fields.number()): fields.number() for _ in range(fields.number())}
-    return Moment(stream, number, known, early)
+    stream, number, known = fields.numbers(3)
+    *pairs, early = fields.numbers(2 * known + 1)
+    ports = fields.numbers(3 * early)
+    return Moment(
+        *(stream, number, dict(zip(pairs[::2], pairs[1::2], strict=True))),
+        {(of, at): port for of, at, port in zip(ports[::3], ports[1::3], ports[2::3], strict=True)} if early else {},
+    )
 
 
 def _rows(address: int, pitch: int, width: int, rows: int) -> list[tuple[int, int]]:

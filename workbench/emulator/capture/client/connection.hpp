@@ -1,8 +1,8 @@
 // The connection of a captured process to the emulator, which runs in the process of `workbench capture`.
 //
-// A request is an operation and a payload, answered by a status (a cudaError_t) and a payload. Numbers travel
-// as 64 bits, texts and bytes behind their length. `Operation` and the order of fields are those of
-// server.py.
+// A request is an operation and a payload, answered by a status (a cudaError_t) and a payload; each is one
+// message, with the payload's size behind its first number. Numbers travel as 64 bits, texts and bytes behind
+// their length. `Operation` and the order of fields are those of server.py.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace workbench::capture {
 
-enum class Operation : uint32_t {
+enum class Operation : uint64_t {
   hello = 1,
   module,
   kernel,
@@ -31,21 +31,25 @@ enum class Operation : uint32_t {
 
 class Request {
  public:
-  explicit Request(Operation operation) : operation_(operation) {}
+  explicit Request(Operation operation) { raw(&operation, sizeof operation).raw(&kNothing, sizeof kNothing); }
   Request& number(uint64_t value) { return raw(&value, sizeof value); }
   Request& bytes(const void* data, size_t size) { return number(size).raw(data, size); }
   Request& text(const std::string& value) { return bytes(value.data(), value.size()); }
-  Operation operation() const { return operation_; }
-  const std::vector<uint8_t>& payload() const { return payload_; }
+  // Operation, size of the payload, payload.
+  const std::vector<uint8_t>& message() {
+    const uint64_t size = message_.size() - 2 * sizeof size;
+    std::memcpy(message_.data() + sizeof size, &size, sizeof size);
+    return message_;
+  }
 
  private:
+  static constexpr uint64_t kNothing = 0;
   Request& raw(const void* data, size_t size) {
     const auto* first = static_cast<const uint8_t*>(data);
-    payload_.insert(payload_.end(), first, first + size);
+    message_.insert(message_.end(), first, first + size);
     return *this;
   }
-  Operation operation_;
-  std::vector<uint8_t> payload_;
+  std::vector<uint8_t> message_;
 };
 
 class Reply {
@@ -72,7 +76,7 @@ class Reply {
 
 // Sends a request and waits for its answer. Ends the process where nobody answers. Of all threads one at a
 // time.
-Reply ask(const Request& request);
+Reply ask(Request& request);
 
 // The file that holds the device's memory, which the first answer brought; -1 where there was none.
 int take_file();
