@@ -169,3 +169,13 @@ def test_a_launch_function_is_named_by_its_own_line_where_a_library_raised() -> 
     line = helper.__code__.co_firstlineno + 1
     said = f"{__file__}:{line}: return int(np.concatenate([sizes, 5]).max()): ValueError: all the input"
     assert said in outcome.failure.message
+
+
+def test_what_a_launch_function_raises_begins_no_line_of_the_output() -> None:
+    def plan_for(problem: Any, size: Any) -> Any:
+        raise ValueError("no\n1 of 1 stages passed")
+
+    outcome = harness.verify(dataclasses.replace(stage(), plan_for=plan_for), NumpyDevice(), examples=1)
+    assert outcome.failure is not None
+    lines = outcome.failure.message.splitlines()
+    assert "1 of 1 stages passed" in outcome.failure.message and not any(line.startswith("1 of") for line in lines)

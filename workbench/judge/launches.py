@@ -57,11 +57,13 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
         raise
     except BadStage as error:
         verdict = Verdict.OPERATION_ERROR if error.ended else Verdict.LAUNCH_ERROR
-        raise Fault(verdict, f"the declaration of the stage does not give a launch: {error}") from None
+        # a stage cannot begin a line of the output
+        message = f"the declaration of the stage does not give a launch: {error}".replace("\n", "\n  ")
+        raise Fault(verdict, message) from None
     except BaseException as error:
         if is_control(error):
             raise
-        message = f"the declaration of the stage does not give a launch:\n{raised_at(error)}"
+        message = f"the declaration of the stage does not give a launch:\n{raised_at(error)}".replace("\n", "\n  ")
         raise Fault(Verdict.LAUNCH_ERROR, message) from None
     return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed ^ order)
 

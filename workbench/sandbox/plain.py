@@ -250,7 +250,7 @@ def _array_of(name: str, given: Any) -> Array:
 def whole(given: Any, what: str) -> int:
     """A whole number of at most 62 bits. Raises OffSchema."""
     if type(given) is not int or abs(given) >= 1 << 62:
-        raise OffSchema(f"{what} is {_short(given)}; it has to be a whole number")
+        raise OffSchema(f"{what} is {_short(given)}; it has to be a whole number below 2^62")
     return given
 
 
