@@ -20,7 +20,7 @@ from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.gemm.problem import Activation
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.arrays import Array
-from workbench.model.distributions import WITHOUT_NUMBERS, Distribution, NonFinite
+from workbench.model.distributions import WITHOUT_NUMBERS, Distribution, NonFinite, distributed
 from workbench.model.dtypes import BF16, FP16, FP32
 from workbench.model.problem import Problem, ProblemError, Size, Tier
 from workbench.model.short import simple_operation
@@ -71,6 +71,17 @@ def test_nan_has_both_signs(kind: Distribution) -> None:
 def test_what_stands_out_is_often_the_first_or_the_last() -> None:
     places = [int(np.argmax(np.abs(inputs(Distribution.OUTLIER, seed=seed)[:4096]))) for seed in range(60)]
     assert min(places.count(place) for place in (0, 4095)) >= 5
+
+
+@pytest.mark.parametrize("kind", [Distribution.CONSTANT, Distribution.POSITIVE])
+def test_terms_of_a_sum_over_several_axes_have_one_scale(kind: Distribution) -> None:
+    """Many equal terms that are just too small to be added to what another axis has added up would all be lost."""
+    drawn = [
+        distributed(np.ones((3, 4, 5), np.float32), FP32, kind, (-40, 40), np.random.default_rng(n)) for n in range(20)
+    ]
+    exponents = [np.frexp(np.abs(values.astype(np.float64)))[1] for values in drawn]
+    assert all((of_one == of_one[:, :1, :1]).all() for of_one in exponents)
+    assert any(np.unique(of_one[:, 0, 0]).size > 1 for of_one in exponents)
 
 
 def test_integers_that_do_not_depend_on_the_conversion_of_nan_are_made_of_it() -> None:

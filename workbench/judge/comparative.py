@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,15 @@ import numpy as np
 from ..model.arrays import Array, Arrays
 from ..model.dtypes import FP32
 from ..model.origin import BadOperation, arrays_like
-from ..model.problem import Problem
+from ..model.problem import Problem, Tier
 
 Values = np.ndarray[Any, Any]
 
-SAMPLES = 64
-"""Rows at least of which the model's error is seen: errors within one row have causes in common."""
+SAMPLES, FEWEST = 64, 16
+"""Rows at least of which the model's error is seen: errors within one row have causes in common. Where they are so long
+that all problems together have more than `MOST` bytes or operations, fewer do."""
+
+MOST = 2**26
 
 OTHER_SEEDS = 1_000_003
 """Where the seeds of further problems begin, which are looked at for that: nobody draws them."""
@@ -30,16 +35,37 @@ def twice_the_model(problem: Problem, inputs: Arrays, expected: Arrays) -> Array
     relative to its size, which is its largest element, by the problem's `magnitudes` where it has them, or the median
     of those of all rows that are not 0 where that is larger; the largest over all rows counts. So a row of small
     results, an average of many values, may have small errors only.
-    Problems of few rows show too few errors: then the same problem is looked at with other seeds. Raises BadOperation.
-    """
+    Problems of few rows show too few errors: then the same problem is looked at with other seeds. The largest error of
+    fewer than `SAMPLES` rows is smaller, and counts for more. Raises BadOperation."""
     arrays = {name: array for name, array in problem.arrays().items() if array.output}
     seen = [_rows(problem, inputs, expected, arrays)]
     fewest = max(1, min(int(np.count_nonzero(sizes)) for sizes, _ in seen[0].values()))
-    for number in range(-(-SAMPLES // fewest) - 1):
+    count = problems_for(problem, fewest)
+    for number in range(count - 1):
         other = dataclasses.replace(problem, seed=problem.seed + OTHER_SEEDS + number)
         given = other.given()
         seen.append(_rows(other, given, other.reference(given), arrays))
-    return allowed(problem, seen[0], worst_of(arrays, seen), expected)
+    times = 2 * _largest_error(SAMPLES) / _largest_error(min(SAMPLES, count * fewest))
+    return allowed(problem, seen[0], worst_of(arrays, seen), expected, times)
+
+
+def problems_for(problem: Problem, rows: int | None = None) -> int:
+    """The problems of which errors are seen, this one included: it has so many rows, or as many as its outputs have."""
+    if rows is None:
+        outputs = {name: array for name, array in problem.arrays().items() if array.output}
+        rows = min(math.prod(a.shape if name in problem.elementwise else a.shape[:-1]) for name, a in outputs.items())
+    least, wanted = (-(-count // max(1, rows)) for count in (FEWEST, SAMPLES))
+    return min(wanted, max(least, int(MOST // max(1, problem.cost.flops, problem.cost.bytes))))
+
+
+def bytes_seen(problem: Problem) -> float:
+    """Those of the problem, or half of those of all problems of which errors are seen."""
+    return problem.cost.bytes * (max(1, problems_for(problem) / 2) if Tier.COMPARATIVE in problem.tiers else 1)
+
+
+def _largest_error(count: int) -> float:
+    """What the largest of so many normal errors exceeds in 99 of 100 cases, in standard deviations."""
+    return NormalDist().inv_cdf((1 + 0.01 ** (1 / count)) / 2)
 
 
 Rows = dict[str, tuple[Values, Values]]

@@ -26,6 +26,7 @@ from ..toolchain.compiler import Compiled
 from .altered import STEP, far, flags, like, replaced, special, stored, strides
 from .boundaries import Most, boundaries, covering, literals, unlike
 from .by_hypothesis import same_everywhere, settings
+from .comparative import bytes_seen
 
 REPEAT_EVERY = 5
 """Of so many problems one is solved twice, to see whether the answer is the same."""
@@ -441,7 +442,7 @@ class _SoFar:
             for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned, and lets the one be longer
                 small = {n: like(getattr(problem, n), step) for n in problem.extents}
                 made = replaced(problem, {**small, name: like(getattr(problem, name), extent, STEP)})
-                if made and made.cost.flops <= self._most_flops and made.cost.bytes <= MOST_MOVED:
+                if made and made.cost.flops <= self._most_flops and bytes_seen(made) <= MOST_MOVED:
                     yield made
                     break
             extent = extent * 3 // 4

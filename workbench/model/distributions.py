@@ -126,7 +126,8 @@ def distributed(
         made = _ordered(values, kind, rng)
         if kind is Distribution.EQUAL_ROWS or least == high:
             return made
-        rows = (*values.shape[:-1], 1) if values.ndim > 1 and rng.integers(4) else (1,) * values.ndim
+        # of the first axis alone: a sum over several would lose all of the many equal terms that are just small enough
+        rows = (len(values), *(1,) * (values.ndim - 1)) if values.ndim > 1 and rng.integers(4) else (1,) * values.ndim
         exponents = [np.zeros(rows, np.int64), rng.integers(least, high + 1, rows), np.full(rows, high)]
         scaled = _multiplied(made, dtype, np.choose(rng.integers(3, size=rows), exponents))
         smallest = np.copysign(dtype.smallest, made.astype(np.float64)).astype(made.dtype)
