@@ -84,6 +84,12 @@ def test_terms_of_a_sum_over_several_axes_have_one_scale(kind: Distribution) -> 
     assert any(np.unique(of_one[:, 0, 0]).size > 1 for of_one in exponents)
 
 
+def test_numbers_that_are_close_together_leave_what_is_infinite() -> None:
+    masked = np.array([[1, -np.inf, 3], [-np.inf] * 3], np.float32)
+    found = distributed(masked, FP32, Distribution.CLOSE, (-4, 4), np.random.default_rng(0))
+    assert np.array_equal(np.isneginf(found), np.isneginf(masked)) and np.isfinite(found).sum() == 2
+
+
 def test_integers_that_do_not_depend_on_the_conversion_of_nan_are_made_of_it() -> None:
     top = simple_operation("top", "x: n m fp32 -> y: n int32")(lambda x: np.argmax(x, axis=1))
     above = simple_operation("above", "x: n m fp32 -> y: n int32")(lambda x: (x > 0.5).sum(axis=1))

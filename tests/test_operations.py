@@ -200,6 +200,23 @@ def test_a_sum_of_equal_products_of_8_bits_may_lose_of_each_what_the_sum_of_its_
     assert plain < exact[0] - found <= allowed < exact[0] / 256
 
 
+def test_sorted_products_of_8_bits_that_cancel_lose_as_much_as_they_add_up_to() -> None:
+    """As an instruction cuts off products: half of them add up to a large sum before the others cancel it."""
+    kind = registry.operations()["gemm_fp8"].problem
+    case = harness.Case.of(kind(m=714, n=714, k=256, out="bf16", seed=718, distribution="sorted", tier="bounded"))
+    a, b = (case.inputs[name][:64].astype(np.float64) for name in "AB")
+    found = np.zeros((64, 64))
+    for first in range(0, 256, 128):
+        kept = np.zeros_like(found)
+        for at in range(first, first + 128, 32):
+            products = a[:, None, at : at + 32] * b[None, :, at : at + 32]
+            unit = 2.0 ** (np.frexp(np.maximum(np.abs(products).max(-1), np.abs(kept)))[1] - 14)
+            kept = np.trunc(kept / unit) * unit + (np.trunc(products / unit[..., None]) * unit[..., None]).sum(-1)
+        found += kept
+    found *= case.inputs["a_scale"][:64, None] * case.inputs["b_scale"][:64].astype(np.float64)
+    assert (np.abs(found - case.expected["C"][:64, :64]) <= case.bound["C"][:64, :64]).all()
+
+
 def test_not_a_number_is_never_right():
     array = Array((3,), FP32, output=True)
     expected, bound = np.array([0.0, 1.0, 2.0]), np.full(3, np.inf)

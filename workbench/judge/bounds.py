@@ -74,7 +74,7 @@ FP8_TERMS = 32
 
 
 def scaled_fp8_products(
-    reference: Array, magnitude: Array, root_of_squares: Array, terms: int, run: int, out: DType
+    reference: Array, magnitude: Array, root_of_squares: Array, terms: int, run: int, out: DType, ordered: bool = False
 ) -> Array:
     """Bound for sums of `terms` 8-bit products, multiplied by two scales: tensor cores add up runs of `run` terms, 32
     an instruction, and fp32 adds up the runs.
@@ -84,12 +84,13 @@ def scaled_fp8_products(
     the largest one, so that few large products among many small ones cost the more: errors of either sign add up as the
     roots of their number and of the squares do. The errors within runs do not grow with the number of runs: each is
     relative to the magnitude of its own run. Equal products lose the same bits, each up to an eighth of the last bit of
-    the sum of its run in the mean: a product has eight bits, which fit until the sum is 32 times as large."""
+    the sum of its run in the mean: a product has eight bits, which fit until the sum is 32 times as large. Where terms
+    are `ordered`, the first ones may add up to as much as all magnitudes, and cancel later."""
     terms_of_run = min(terms, run)
     steps = max(1.0, terms_of_run / FP8_TERMS)
     within = FP8_SUM * (np.sqrt(steps) * magnitude + np.sqrt(min(terms, FP8_TERMS)) * root_of_squares)
     across = FP32.unit_roundoff * (np.sqrt(terms / run) + 2) * magnitude
-    cut_off = FP8_SUM / 8 * terms_of_run * np.abs(reference)
+    cut_off = FP8_SUM / 8 * terms_of_run * (magnitude if ordered else np.abs(reference))
     return _rounded(reference, ACCUMULATION * (within + across) + cut_off, out)
 
 

@@ -12,7 +12,7 @@ from .. import reference
 from ..judge import bounds
 from ..model.arrays import Array, Arrays, element_bytes
 from ..model.calls import Call
-from ..model.distributions import NonFinite
+from ..model.distributions import Distribution, NonFinite
 from ..model.dtypes import BF16, E4M3, FP32, dtype_of, from_numpy
 from ..model.launch import Launch, ceil_div
 from ..model.machine import scaled
@@ -99,7 +99,8 @@ class ScaledGemmProblem(Problem):
         squared = {name: np.square(values, dtype=np.float64) for name, values in lifted.items()}
         magnitude, squares = (reference.scaled_gemm(**values) for values in (lifted, squared))
         out = dtype_of(self.out)
-        return {"C": bounds.scaled_fp8_products(expected["C"], magnitude, np.sqrt(squares), self.k, RUN, out)}
+        ordered = self.distribution is Distribution.SORTED
+        return {"C": bounds.scaled_fp8_products(expected["C"], magnitude, np.sqrt(squares), self.k, RUN, out, ordered)}
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         given, c = _lower(inputs), expected["C"]

@@ -225,11 +225,14 @@ def _ordered(values: Values, kind: Distribution, rng: np.random.Generator) -> Va
 
 
 def _close_together(values: Values, dtype: DType, rng: np.random.Generator) -> Values:
-    """Numbers of one sign far from 0 and close together: differences of sums or of squares of them lose all digits."""
-    sizes = np.abs(values.astype(np.float64))
+    """Numbers of one sign far from 0 and close together: differences of sums or of squares of them lose all digits.
+    What is infinite stays."""
+    finite = np.isfinite(values)
+    sizes = np.where(finite, np.abs(values.astype(np.float64)), 0.0)
     largest = max(sizes.max(initial=0.0), 1.0)
     apart = 2.0 ** -rng.integers(3, max(4, significand(dtype) - 1))
-    return np.asarray(rng.choice((-1.0, 1.0)) * largest * (1 - sizes / largest * apart)).astype(values.dtype)
+    made = rng.choice((-1.0, 1.0)) * largest * (1 - sizes / largest * apart)
+    return np.where(finite, made, values).astype(values.dtype)
 
 
 def truths(values: Values, kind: Distribution, rng: np.random.Generator) -> Values:
