@@ -103,13 +103,11 @@ def _judge(case: Case, options: list[str], answer: Connection) -> None:
         documents.append(document_of(command))
         if outcome(case, documents)["as"] in ("found", "alarm"):
             break
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    taken = round(sum(one.ru_utime + one.ru_stime for one in used), 2)
-    answer.send(outcome(case, documents) | {"seconds": taken})
+    answer.send(outcome(case, documents))
 
 
 def judged(cases: Iterable[Case], options: list[str], jobs: int) -> Iterator[dict[str, Any]]:
-    """The row of each case, in the order in which they end, with the seconds that its process has computed."""
+    """The row of each case, in the order in which they end."""
     fork, waiting = multiprocessing.get_context("fork"), iter(cases)
     running: dict[Any, tuple[Case, Any]] = {}
     while True:
@@ -128,7 +126,7 @@ def judged(cases: Iterable[Case], options: list[str], jobs: int) -> Iterator[dic
             with receiver, contextlib.suppress(EOFError):
                 row = receiver.recv()
             process.join()
-            yield row if "said" in row else row | {"said": f"no answer within {SECONDS} s", "seconds": SECONDS}
+            yield row if "said" in row else row | {"said": f"no answer within {SECONDS} s"}
 
 
 def measure(chosen: argparse.Namespace) -> None:

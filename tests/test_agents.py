@@ -75,7 +75,7 @@ def of(code: str, problems: int = 0, refused: float = 0.0, ratio: float | None =
 def test_every_step_is_worth_more_than_all_before_it() -> None:
     steps = [
         *(of("compile_error"), of("crash"), of("race"), of("mismatch"), of("mismatch", 10), of("mismatch", 19)),
-        *(of("pass", 20), of("pass", 20, ratio=0.5), of("pass", 20, ratio=1.0)),
+        *(of("untested", 20), of("pass", 20), of("pass", 20, ratio=0.5), of("pass", 20, ratio=1.0)),
     ]
     assert steps == sorted(set(steps)) and (steps[0], steps[-1]) == (0.0, 1.0)
 

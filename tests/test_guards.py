@@ -178,7 +178,7 @@ def test_a_flag_between_blocks_that_is_not_lowered_again_is_found(tmp_path):
     assert source.read_text() != stage.path.read_text()
     changed = dataclasses.replace(stage, source=str(source))
     problem = GemmProblem.parse("m=136,n=768,k=328,dtype=bf16,out=bf16,layout=nt")
-    failure, _ = run_problem(changed, EmulatedDevice(persistent_blocks=4), problem)
+    failure = run_problem(changed, EmulatedDevice(persistent_blocks=4), problem).failure
     assert failure.verdict is Verdict.STALE
     assert "flags is zero when the plan begins and has to be zero when it ends" in failure.message
 

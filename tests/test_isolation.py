@@ -109,7 +109,7 @@ def test_a_lost_context_is_replaced_even_though_the_process_lives(isolated: Open
     device = isolated(fakes.access_illegally)
     (stage,) = registry.select(["vector_add:naive"])
     problem = registry.operations()["vector_add"].problem.parse("n=4")
-    failure, _ = harness.run_problem(stage, device, problem)
+    failure = harness.run_problem(stage, device, problem).failure
     assert failure.verdict is Verdict.ILLEGAL_ACCESS
     assert not device.worker.alive()
 

@@ -55,6 +55,10 @@ UNSHOWN = {
     Verdict.PASS: "It has no message.",
     Verdict.READ_ONLY: "Its message is that of `input_changed`.",
     Verdict.RESOURCES: "It has no message any more.",
+    Verdict.UNTESTED: "Its message has a line for each condition, such as ``kernel.cu:14: `argument 3 == 12345` was "
+    "never true in 50 problems``: `argument 3` is the fourth parameter of the kernel. A stage that passes shows "
+    "the same lines below the table. `untested` of its record and of `--json` has them, with bounds, which are no "
+    "failure. [The threat model](threat-model.md) says what a bound is. Only the emulator notes conditions.",
     Verdict.HEAP_MISUSE: "Only kernels that allocate have it: see [the emulator](emulator.md#what-it-checks).",
     Verdict.INDEX_OVERFLOW: "Only arrays of gigabytes have it: see [the emulator](emulator.md#what-it-checks).",
     Verdict.TENSOR_MEMORY: "[Blackwell](blackwell.md) shows its messages.",

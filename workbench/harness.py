@@ -7,22 +7,24 @@ passed, and changes the one that failed. Then it is said what the failure looks 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .catalogue import registry
 from .devices import Device, Fault, machine_for
-from .judge import forensics, soundness
+from .judge import forensics, soundness, untested
 from .judge.by_hypothesis import one_thread
 from .judge.case import BadBound, Case, quiet
 from .judge.draw import REPEAT_EVERY, Enough, Failed, Problems, Trial, Turns
 from .judge.launches import broken_invariant, many, repeat, solve
+from .judge.reaching import Reaching
 from .model.arrays import Arrays
 from .model.distributions import Distribution
 from .model.origin import BadOperation
@@ -32,6 +34,9 @@ from .model.stage import Stage
 from .report import evidence
 from .sandbox import integrity
 from .toolchain.compiler import CompileError
+
+if TYPE_CHECKING:
+    from .emulator.coverage import Outcomes
 
 __all__ = [
     "REPEAT_EVERY",
@@ -56,14 +61,23 @@ UNSHRINKABLE = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.OPERATION_ERR
 """Verdicts for which neither a smaller problem is sought nor the same one tried again: the first three are not about
 one problem, and every try of the last would last until the deadline."""
 
+LAUNCHED = {"parameters", "blocks", "grid"}
+"""What a condition depends on for which problems are drawn."""
+
 SOLVED_TWICE = (Verdict.NOT_DETERMINISTIC, Verdict.STALE)
 """Verdicts that only a problem has that is solved twice."""
 
 ANY = "any"
 """In the place of the problem of a failure that is not of one."""
 
-Judgement = tuple[Failure | None, float]
-"""What is wrong with the answer to a problem, and the worst error / bound."""
+
+class Judgement(NamedTuple):
+    """What is wrong with the answer to a problem, the worst error / bound, and how the conditions of the kernels came
+    out, where the device notes it."""
+
+    failure: Failure | None
+    worst: float = 0.0
+    outcomes: Outcomes | None = None
 
 
 def _here(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -82,6 +96,7 @@ def verify(
     on_problem: Callable[[int], None] | None = None,
     call: Callable[..., Any] = _here,
     before: Callable[[Iterator[Trial]], Iterator[Trial]] = iter,
+    strict: bool = False,
 ) -> Verification:
     """Verify a stage on `examples` random problems that it supports, on these `problems`, or on one given `problem`.
 
@@ -93,6 +108,9 @@ def verify(
     another process where work is done there; the outcome is the same. `before` is given the trials and gives them
     back, and may look ahead. Raises CompilerUnavailable.
 
+    `strict`: a stage that is right, and has a condition that came out one way in all problems, has failed (UNTESTED),
+    unless the condition is a bound. Problems that are given show nothing of that kind.
+
     A stage whose Python code changes what judges it has failed whatever else it does (TAMPERING); what it has changed
     is put back."""
     watch, there, stage = integrity.Watch(), list[str](), stage.on(machine_for(stage, device))
@@ -101,8 +119,13 @@ def verify(
     try:
         with one_thread():
             coming = before(_trials(drawing, stage.misfit(stage.home.architecture), problem, problems))
-            search.run(drawing, coming, again, many_times=problems is None)
+            more = _reaching(drawing, search) if problem is None and problems is None else ()
+            search.run(drawing, itertools.chain(coming, more), again, many_times=problems is None)
         result = search.verification(seed, drawing.unsupported)
+        if problem is None and problems is None and result.verdict is Verdict.PASS:
+            result.untested = untested.listed(search.outcomes)
+            result.failure = _untested(stage, device, result, examples) if strict else None
+            result.verdict = Verdict.UNTESTED if result.failure else result.verdict
         if problem is None and problems is None and result.refused == 1 and not stage.misfit(stage.home.architecture):
             result.failure = _refusal(stage, device, result)
         if problem is not None and result.failure and result.failure.problem not in (ANY, str(problem)):
@@ -158,11 +181,19 @@ def _trials(
             yield Trial(given, given.tiers, turns.take(given))
 
 
+def _reaching(drawing: Problems, search: _Search) -> Iterator[Trial]:
+    """Trials of problems for conditions that came out one way in all others."""
+    if drawing.so_far:
+        reaching = Reaching(search.stage, lambda p: search.device.compile(search.stage, p).ptx, drawing.so_far)
+        for problem in filter(drawing.supported, reaching.problems(search.seen, search.one_sided)):
+            yield Trial(problem, problem.tiers, False, random=True)
+
+
 # ------------------------------------------------------------------------------------------------------ solve and judge
 
 
 def run_problem(stage: Stage[Any], device: Device, problem: Problem, *, twice: bool = False) -> Judgement:
-    """Solve one problem and judge the outcome: the failure or None, and the worst error / bound.
+    """Solve one problem and judge the outcome.
 
     `twice`: a right answer is asked for again, on fresh memory, and has to be the same (unless the stage says it is not
     deterministic), and then one for other inputs in that memory. Raises CompilerUnavailable; everything that is the
@@ -170,12 +201,13 @@ def run_problem(stage: Stage[Any], device: Device, problem: Problem, *, twice: b
     try:
         return run_case(stage, device, Case.of(problem), twice=twice)
     except BadOperation as error:
-        return unusable(stage, device, str(problem), error), 0.0
+        return Judgement(unusable(stage, device, str(problem), error))
 
 
 def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = False) -> Judgement:
     """`run_problem` for a problem whose inputs and reference are there already."""
     problem, worst = case.problem, 0.0
+    _outcomes(device)  # of what others have launched there
     try:
         after = solve(stage, device, case)
     except CompileError as error:
@@ -201,18 +233,25 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
             failure = repeat(stage, device, case, after) or broken_invariant(stage, device, case, after)
     if failure:
         failure.replay = replay_command(stage, device, failure.problem)
-    return failure, worst
+    return Judgement(failure, worst, _outcomes(device))
 
 
-def run_many(stage: Stage[Any], device: Device, problem: Problem) -> Failure | None:
+def run_many(stage: Stage[Any], device: Device, problem: Problem) -> Judgement:
     """What is wrong where a problem that has been solved is solved many times."""
+    _outcomes(device)
     try:
         failure = many(stage, device, Case.of(problem))
     except BadOperation as error:
-        return unusable(stage, device, str(problem), error)
+        return Judgement(unusable(stage, device, str(problem), error))
     if failure:
         failure.replay = replay_command(stage, device, failure.problem)
-    return failure
+    return Judgement(failure, 0.0, _outcomes(device))
+
+
+def _outcomes(device: Device) -> Outcomes | None:
+    """How the conditions of the kernels that a device has launched came out since this was last asked."""
+    take: Callable[[], Outcomes] | None = getattr(device, "take_outcomes", None)
+    return take() if take else None
 
 
 # --------------------------------------------------------------------------------------------------------------- shrink
@@ -241,6 +280,8 @@ class _Search:
     failing: Problem | None = None
     """The problem of the last failure."""
     give_up: float = float("inf")
+    outcomes: Outcomes = field(default_factory=dict)
+    """Of the conditions of all kernels."""
 
     def run(self, drawing: Problems, trials: Iterator[Trial], again: Sequence[Problem], *, many_times: bool) -> None:
         """Try the problems until one fails, and make that one smaller. Raises CompilerUnavailable."""
@@ -262,7 +303,7 @@ class _Search:
         It leaves no trace where it passes: a record does not depend on what was remembered where it was made."""
         if self.stage.supports(problem) is not None:
             return False
-        failure, _ = self.judge(problem, twice=True)
+        failure = self.judge(problem, twice=True).failure
         if failure:
             self._failed(problem, failure)
         return failure is not None
@@ -283,8 +324,20 @@ class _Search:
 
     def judge(self, problem: Problem, twice: bool) -> Judgement:
         """`run_problem`, here or where work is done."""
-        judgement: Judgement = self.call(run_problem, self.stage, self.device, problem, twice=twice)
+        return self._noted(self.call(run_problem, self.stage, self.device, problem, twice=twice))
+
+    def _noted(self, judgement: Judgement) -> Judgement:
+        for condition, bits in (judgement.outcomes or {}).items():
+            self.outcomes[condition] = self.outcomes.get(condition, 0) | bits
         return judgement
+
+    def one_sided(self) -> set[tuple[str, int]]:
+        """Files and lines of conditions on numbers of a launch that came out one way."""
+        return {
+            (condition.file, condition.line)
+            for condition, bits in self.outcomes.items()
+            if bits in untested.OUTCOMES and not condition.is_bound and condition.depends_on & LAUNCHED
+        }
 
     def _passes(self, problem: Problem, twice: bool) -> bool:
         if problem in self.failures:
@@ -292,7 +345,7 @@ class _Search:
             return False
         if problem in self.passed or time.monotonic() > self.give_up:
             return True  # enough shrinking: Hypothesis keeps the smallest failure known so far
-        failure, worst = self.judge(problem, twice)
+        failure, worst, _ = self.judge(problem, twice)
         self.tiers[problem.tier] += 1
         self.worst = max(self.worst, 0.0 if failure else worst)
         if failure is None and problem.tier not in self.controlled:
@@ -359,7 +412,7 @@ class _Search:
         """Whether the problem of the last failure passes where it is solved once."""
         assert self.last is not None and self.failing is not None
         judged = next(problem for problem, failure in self.failures.items() if failure is self.last)
-        return self.last.verdict in SOLVED_TWICE or self.judge(judged, twice=False)[0] is None
+        return self.last.verdict in SOLVED_TWICE or self.judge(judged, twice=False).failure is None
 
     # ---------------------------------------------------------------------------------------------------------- verdict
 
@@ -367,8 +420,7 @@ class _Search:
         """Solve the problem of a failure once more: it may pass, and a mismatch is looked at."""
         if failure.verdict in UNSHRINKABLE or self.failing is None:
             return
-        repeated, _ = self.judge(self.failing, twice=True)
-        if repeated is None:
+        if self.judge(self.failing, twice=True).failure is None:
             failure.message += " (not every time: the same problem then passed)"
         elif failure.verdict is Verdict.MISMATCH:
             self._look(failure)
@@ -395,8 +447,7 @@ class _Search:
         chosen = large[len(large) // 4]
         if chosen.cost.flops > soundness.MOST_FLOPS:
             return None
-        failure: Failure | None = self.call(run_many, self.stage, self.device, chosen.with_tier(chosen.tiers[-1]))
-        return failure
+        return self._noted(self.call(run_many, self.stage, self.device, chosen.with_tier(chosen.tiers[-1]))).failure
 
     def verification(self, seed: int, unsupported: Counter[str]) -> Verification:
         """What came of it."""
@@ -467,6 +518,13 @@ def _refusal(stage: Stage[Any], device: Device, result: Verification) -> Failure
     count, why = sum(result.unsupported.values()), evidence.unsupported_reasons(result)
     message = f"the stage takes none of the problems that were drawn, {count} in number: {why}"
     return Failure(Verdict.UNSUPPORTED, ANY, message, replay_command(stage, device, ANY))
+
+
+def _untested(stage: Stage[Any], device: Device, result: Verification, examples: int) -> Failure | None:
+    """The failure of a right stage that has conditions which no problem has tried both ways."""
+    said = [evidence.sentence(one, result.problems) for one in result.untested if not one.is_bound]
+    replay = f"{replay_command(stage, device, ANY)} --examples {examples} --seed {result.seed} --strict"
+    return Failure(Verdict.UNTESTED, ANY, "\n".join(said), replay) if said else None
 
 
 def replay_command(stage: Stage[Any], device: Device, problem: str) -> str:

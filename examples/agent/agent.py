@@ -33,8 +33,19 @@ has no line but its kernel's); what stands there; and what takes its place."""
 
 def verified(folder: Path) -> dict[str, Any]:
     """The document that `workbench verify` prints, whether the kernel is right or not."""
-    command = [sys.executable, "-m", "workbench", "verify", SPEC, "--device", "emulator", "--examples", "20", "--json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "workbench",
+        "verify",
+        SPEC,
+        "--device",
+        "emulator",
+        "--examples",
+        "20",
+        "--strict",
+    ]
+    done = subprocess.run([*command, "--json"], cwd=folder, capture_output=True, text=True)
     document: dict[str, Any] = json.loads(done.stdout)
     if document["error"]:  # not a verdict: the command could not do what it was asked for
         raise SystemExit(f"{document['error']['code']}: {document['error']['message']}")

@@ -57,7 +57,7 @@ def test_an_answer_that_is_kept_after_several_launches_of_one_size_is_found(emul
       c[i] = from_float<OUT>(was[i]);
     }"""
     stage = planted_stage("vector_add:naive", Change(HEAD, kept), Change(ADD, body.replace("OUT", "IN")))
-    assert harness.run_many(stage, emulator, VectorAddProblem(n=300, dtype="fp32")).verdict is Verdict.STALE
+    assert harness.run_many(stage, emulator, VectorAddProblem(n=300, dtype="fp32")).failure.verdict is Verdict.STALE  # type: ignore[union-attr]
 
 
 def test_a_module_that_keeps_the_grid_of_its_first_launch_is_found(emulator: Device) -> None:
@@ -75,14 +75,14 @@ def test_a_module_that_keeps_the_grid_of_its_first_launch_is_found(emulator: Dev
 def test_an_answer_that_is_wrong_in_the_first_of_many_launches_is_a_mismatch(emulator: Device) -> None:
     problem = VectorAddProblem(n=300)
     stage = planted_stage("vector_add:naive", Change(ADD, "if (i < n) c[i] = a[i];"))
-    failure = harness.run_many(stage, emulator, problem)
+    failure = harness.run_many(stage, emulator, problem).failure
     assert failure is not None and failure.verdict is Verdict.MISMATCH and failure.problem == str(problem)
 
 
 def test_a_fault_of_the_problem_with_another_grid_is_that_problems(emulator: Device) -> None:
     problem = VectorAddProblem(n=300)
     body = "if (i < n + (n > 300 ? 500000 : 0)) c[i] = from_float<IN>(to_float(a[i]) + to_float(b[i]));"
-    failure = harness.run_many(planted_stage("vector_add:naive", Change(ADD, body)), emulator, problem)
+    failure = harness.run_many(planted_stage("vector_add:naive", Change(ADD, body)), emulator, problem).failure
     assert failure is not None and failure.verdict is Verdict.OUT_OF_BOUNDS
     assert VectorAddProblem.parse(failure.problem).n > 300
 

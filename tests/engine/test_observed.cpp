@@ -101,3 +101,25 @@ TEST(nothing_is_counted_or_recorded_unless_wanted) {
   CHECK(result.counters.empty());
   CHECK(result.trace.empty());
 }
+
+TEST(outcomes_of_predicates_are_noted_for_the_lanes_that_take_part) {
+  Assembler a;
+  const emu::Operand p = a.cell(), q = a.cell(), both = a.cell(), none = Assembler::absent();
+  const emu::Operand tid = Assembler::special(Special::tid_x);
+  const int some = a.row("setp.lt.u32", {p, none, tid, a.constant(5u)});
+  const int never = a.row("setp.gt.u32", {q, none, tid, a.constant(99u)});
+  const int guarded = a.row("setp.lt.u32", {q, none, tid, a.constant(7u)}, p);  // where it is true
+  const int joined = a.row("and.pred", {both, p, q});
+  const int pair = a.row("setp.eq.f16x2", {p, q, tid, a.constant(0x3c00u << 16)});  // 0 or a subnormal, and 0
+  const int all = a.row("vote.sync.all.pred", {both, p, a.constant(~0u)});
+  a.row("exit");
+  Device device;
+  device.launch.block[0] = 64;
+  const emu::Result result = device.run(a);
+  CHECK(result.fault.kind == emu::FaultKind::none);
+  const auto of = [&](int row) { return int{result.outcomes[static_cast<size_t>(row)]}; };
+  CHECK(of(some) == (emu::kTrue | emu::kFalse) && of(never) == emu::kFalse && of(guarded) == emu::kTrue);
+  CHECK(of(joined) == (emu::kTrue | emu::kFalse));
+  CHECK(of(pair) == (emu::kTrue | emu::kFalse | emu::kOtherFalse) && of(all) == emu::kFalse);
+  CHECK(of(some + 6) == 0);
+}

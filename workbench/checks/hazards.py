@@ -99,7 +99,7 @@ class HazardSearch:
         for problem in problems:
             if self._given_up.is_set():
                 break
-            failure, _ = harness.run_problem(self._stage, device, problem)
+            failure = harness.run_problem(self._stage, device, problem).failure
             if failure and failure.verdict in HAZARDS:
                 return failure
         return None
@@ -175,7 +175,7 @@ def in_emulator(
     except DeviceUnavailable as error:
         return f"the emulator could not be asked: {error}", None
     try:
-        found, _ = harness.run_problem(stage, device, problem, twice=True)
+        found = harness.run_problem(stage, device, problem, twice=True).failure
     finally:
         device.close()
     if found is None:

@@ -372,7 +372,7 @@ class _Trial:
                 case = self.cases[problem] = harness.Case.of(problem)
             twice = problem.seed % harness.REPEAT_EVERY == 0
             with cached_in(folder):
-                failure, _ = harness.run_case(changed, self.device, case, twice=twice)
+                failure = harness.run_case(changed, self.device, case, twice=twice).failure
             if failure:
                 return Judged(mutant, Outcome.KILLED, failure.verdict, f"{self.stage.spec} {problem}")
         return Judged(mutant, Outcome.UNCHANGED if all(same.values()) else Outcome.SURVIVED)

@@ -81,9 +81,12 @@ def server(folder: Path) -> MCPServer:
         return document(folder, "emulate", *sizes, *_each("--arg", arguments), *["--strict"] * strict, "--", file)
 
     @made.tool()
-    def verify(spec: str, examples: int = 50, device: str = "emulator", problem: str = "") -> dict[str, Any]:
-        """Check a stage (`operation:stage`) or all of an operation against NumPy, on random problems or on one."""
-        chosen = _each("--problem", [problem] if problem else [])
+    def verify(
+        spec: str, examples: int = 50, device: str = "emulator", problem: str = "", strict: bool = False
+    ) -> dict[str, Any]:
+        """Check a stage (`operation:stage`) or all of an operation against NumPy, on random problems or on one.
+        `strict` also fails for conditions that no problem has tried both ways."""
+        chosen = [*_each("--problem", [problem] if problem else []), *["--strict"] * strict]
         return document(folder, "verify", f"--examples={examples}", f"--device={device}", *chosen, "--", spec)
 
     @made.tool()

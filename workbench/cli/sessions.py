@@ -28,7 +28,7 @@ from ..model.stage import Stage
 from ..records import environment, store
 from ..records.store import Folder, slug
 from ..report import derived, frame, freshness, sarif
-from ..report.evidence import explain, failed, timing_cells, verification_cells
+from ..report.evidence import explain, failed, timing_cells, untested, verification_cells
 from ..report.judged_runs import of_run
 from ..run import request
 from ..run.verifier import Session
@@ -254,6 +254,8 @@ def show_verification(run: Run, overview: Fitting | None = None) -> None:
         if failed(s.verification):
             out.rule(characters="─", style="red")
             out.print(explain(f"{s.operation}:{s.stage}", s.verification, kept=True), soft_wrap=True)
+        elif said := untested(f"{s.operation}:{s.stage}", s.verification):
+            out.print(said, soft_wrap=True)
         elif s.verification.verdict is Verdict.UNSUPPORTED and not overview:
             out.print(explain(f"{s.operation}:{s.stage}", s.verification, kept=True), soft_wrap=True)
 

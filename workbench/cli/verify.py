@@ -48,10 +48,16 @@ from .sessions import (
     is_flag=True,
     help="Each SPEC is a file: verify the stages of the project that depend on it, for a hook before a commit.",
 )
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Also fail for conditions of a kernel, such as one on a parameter, that no problem has tried both ways.",
+)
 @options("device", "secret_seed", "examples", "problem", "isolate", "sanitize", "cluster", "json", "sarif")
 def verify(
     specs: tuple[str, ...],
     are_files: bool,
+    strict: bool,
     device_name: str,
     seed: int | None,
     examples: int,
@@ -75,8 +81,13 @@ def verify(
     problems = suites_of(stages, [] if problem_text is None else [problem_text])
     if sanitize and cluster:
         raise click.UsageError("compute-sanitizer looks at kernels on this machine; leave out --cluster or --sanitize")
+    if strict and problem_text:
+        raise click.UsageError("one problem cannot try conditions both ways; leave out --problem or --strict")
     with device_or_cluster(device_name, isolate, cluster) as (device, workers):
+        if strict and device.times:
+            raise WorkbenchError("conditions are noted by the emulator; with --strict choose --device emulator")
         session = session_on(device, examples, seed, problems, cluster=workers)
+        session.strict = strict
         if sanitize:
             use_sanitizer(session)
         with finishing(session, as_json, sarif_file):

@@ -23,7 +23,7 @@ from .launch_checks import argument_of, check_cluster, no_kernel
 
 try:
     from .. import emulator
-    from ..emulator import execution
+    from ..emulator import coverage, execution
     from ..emulator.architectures import limits_of
     from ..emulator.launch_checks import DEFAULT_STREAM, Order, shared_bytes_of
 except ImportError as error:  # the C++ core was not built
@@ -103,6 +103,20 @@ class EmulatedDevice(OnMachine):
         self.most_warp_instructions = most_warp_instructions
         self.counters, self.trace, self.persistent_blocks = counters, trace, persistent_blocks
         self.shared: emulator.Memory | None = None
+        self._noted: dict[emulator.Entry, np.ndarray[Any, Any]] = {}
+
+    def note(self, entry: emulator.Entry, outcomes: np.ndarray[Any, Any]) -> None:
+        """A launch has had these outcomes, by row."""
+        had = self._noted.get(entry)
+        self._noted[entry] = outcomes.copy() if had is None else had | outcomes
+
+    def take_outcomes(self) -> coverage.Outcomes:
+        """How the conditions of kernels have come out since this was last asked."""
+        found: coverage.Outcomes = {}
+        for entry, noted in self._noted.items():
+            coverage.merge(found, coverage.outcomes(entry, noted))
+        self._noted = {}
+        return found
 
     @contextlib.contextmanager
     def one_module(self) -> Iterator[None]:
@@ -209,8 +223,9 @@ class _EmulatedPlan:
                     each.after = order.add(DEFAULT_STREAM, launch.programmatic, ())
                 found = execution.run(prepared)
                 self.statistics += found
-                for each, statistics in zip(prepared, found, strict=True):
+                for launch, each, statistics in zip(launches, prepared, found, strict=True):
                     each.rules.check(statistics)
+                    self._device.note(self._program.entries[launch.kernel], statistics.outcomes)
             except emulator.KernelFault as fault:
                 kind = fault.finding.kind
                 verdict = Verdict.INPUT_CHANGED if kind is emulator.FindingKind.READ_ONLY else Verdict(kind)

@@ -73,6 +73,10 @@ def _together(host: _Host, keys: tuple[int, ...], function: Callable[..., Any], 
     return function([host.bound[key] for key in keys], *arguments)
 
 
+def _take_outcomes(host: _Host) -> Any:
+    return host.device.take_outcomes() if hasattr(host.device, "take_outcomes") else {}
+
+
 def _lost(host: _Host) -> bool:
     return bool(getattr(host.device, "lost", False))
 
@@ -97,6 +101,14 @@ class IsolatedDevice(OnMachine):
 
     def info(self) -> DeviceInfo:
         return self._info
+
+    def take_outcomes(self) -> Any:
+        """How the conditions of kernels have come out since this was last asked, where the device notes it: an emulator
+        does, unless its process has ended meanwhile."""
+        try:
+            return {} if self.times else self.worker.ask(_take_outcomes, seconds=MOVE_SECONDS)
+        except (Late, Ended, Broken):
+            return {}
 
     def bind(
         self,

@@ -112,6 +112,7 @@ class Result:
     printed: list[tuple[int, bytes]]  # address of the format, bytes of the arguments and of what follows them
     prints_dropped: int
     counts: npt.NDArray[np.uint64]
+    outcomes: npt.NDArray[np.uint8]  # of each row: 1 was true, 2 was false; 4 and 8: of a second predicate
     trace: list[
         tuple[int, int, int, int, int, int, int, int, int, int, int]
     ]  # kind, block, warp, begin, end, pc, until_pc, gate, key, count, cause

@@ -372,7 +372,7 @@ class Prepared:
         output = printed_text(result.printed, result.prints_dropped, launch.memory) if said else ""
         counters = result.counters if self.options["count"] else None
         findings = _findings(result, context, self.rules)
-        return Statistics(*counts, counters, seen, output, *findings)
+        return Statistics(*counts, counters, seen, output, *findings, result.outcomes)
 
 
 _SLICES = (2000, 40, 300)

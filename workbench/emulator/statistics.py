@@ -169,6 +169,7 @@ class Statistics:
     suppressed: tuple[Finding, ...] = ()
     stopped: bool = False
     unused: tuple[str, ...] = ()
+    outcomes: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8), repr=False)  # of each row
 
     @property
     def counters(self) -> Counters:

@@ -41,8 +41,8 @@ def study(
         # what is counted is verified, too, whatever random problems there are
         stage = dataclasses.replace(stage, edge_cases=(counted,))
         verification = verifier.verify(stage, device, remembers=False, examples=examples, seed=seed)
+        publish(stage, verification)
         if verification.failure:
-            publish(stage, verification.failure)
             verification.failure.replay = f"workbench experiment {experiment.name} --device {device.name}"
         point = Point(stage.name, value, str(counted), verification)
         if verification.verdict is Verdict.PASS:

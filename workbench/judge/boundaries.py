@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -41,14 +41,23 @@ Values = np.ndarray[Any, Any]
 Most = Mapping[str, int]
 """By the name of a field: the largest value that is tried of it, 0 for one that is to stay as it is."""
 
+Places = Collection[tuple[str, int]]
+"""Files and lines of conditions."""
+
 Known = dict[str, Values]
 """By the name of a parameter or a special register: its values."""
 
 
 def boundaries(
-    stage: Stage[Any], ptx: str, problems: Sequence[Problem], most: Most, random: Random
+    stage: Stage[Any],
+    ptx: str,
+    problems: Sequence[Problem],
+    most: Most,
+    random: Random,
+    places: Places | None = None,
 ) -> list[tuple[str, int]]:
-    """Fields and values for them, those with an outcome that none of the `problems` has first.
+    """Fields and values for them, those with an outcome that none of the `problems` has first; with `places` only those
+    of conditions there.
 
     `ptx` is the code for the last of the problems. What cannot be read, or has no plan, has no boundaries."""
     try:
@@ -64,13 +73,15 @@ def boundaries(
         if kernel is None:
             continue
         names = [parameter.name for parameter in kernel.parameters]
-        had = _together([_named(plan[number][1], names) for plan in plans if len(plan) > number])
+        had = together([named(plan[number][1], names) for plan in plans if len(plan) > number])
         seen = {line: {*map(bool, outcome)} for line, outcome in reader.conditions(kernel, had).items()}
+        wanted = lines_of(kernel, places)
         for field in (name for name, value in most.items() if value > SMALL):
             values = _looked_at(kernel, most[field], random)
             follows = _following(stage, base, field, number, values)
-            known = _named(follows, names)
-            for line, outcome in reader.conditions(kernel, known).items() if follows else ():
+            known = named(follows, names)
+            found = reader.conditions(kernel, known) if follows else {}
+            for line, outcome in ((line, found[line]) for line in found if line in wanted):
                 unseen, around = _chosen(outcome, values, seen.get(line, set()), random)
                 new += [(field, value) for value in unseen]
                 near += [(field, value) for value in around]
@@ -124,6 +135,14 @@ def covering(
     return chosen
 
 
+def lines_of(kernel: Any, places: Places | None) -> set[int]:
+    """The lines of the PTX that are made of those of the source."""
+    from ..emulator.program import kernel_line
+
+    every = ((i.line, kernel_line(i)) for i in kernel.instructions)
+    return {line for line, at in every if places is None or (at.file, at.line) in places}
+
+
 def _outcomes(stage: Stage[Any], ptx: str, problems: Sequence[Problem]) -> Values:
     """Of the conditions that do not always come out alike, each of those that do the same once: (conditions, problems).
 
@@ -138,7 +157,7 @@ def _outcomes(stage: Stage[Any], ptx: str, problems: Sequence[Problem]) -> Value
         if kernel is None or any(plan[number][0] != plans[-1][number][0] for plan in plans):
             continue
         names = [parameter.name for parameter in kernel.parameters]
-        had = _together([_named(plan[number][1], names) for plan in plans])
+        had = together([named(plan[number][1], names) for plan in plans])
         columns += list(reader.conditions(kernel, had).values())
     distinct = {min(c.tobytes(), (~c).tobytes()): c for c in columns if c.min() != c.max()}
     return np.array(list(distinct.values())[:MOST_CONDITIONS], bool)
@@ -190,13 +209,13 @@ def launched(stage: Stage[Any], problem: Problem) -> Launched:
     return found
 
 
-def _named(numbers: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def named(numbers: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """With the names of parameters in the place of their numbers."""
     given = {names[int(n)]: v for n, v in numbers.items() if n[0] != "%" and int(n) < len(names)}
     return given | {n: v for n, v in numbers.items() if n[0] == "%"}
 
 
-def _together(of_each: Sequence[dict[str, int]]) -> Known:
+def together(of_each: Sequence[dict[str, int]]) -> Known:
     """What all of several launches have, as arrays."""
     common = set.intersection(*map(set, of_each)) if of_each else set()
     return {name: np.array([numbers[name] for numbers in of_each], np.int64) for name in common}

@@ -141,7 +141,7 @@ class Problems:
     """So many problems of a stage on a device with this name, drawn from a seed. `stages` are the stage on each machine
     that has to take them all. `compiled` gives the code for a problem; its constants say which extents are tried, too.
 
-    `unsupported` counts the reasons of the stage against problems."""
+    `unsupported` counts the reasons of the stage against problems. `so_far` is what trials were made of."""
 
     def __init__(
         self,
@@ -156,6 +156,7 @@ class Problems:
         self._size = size_of(operation, device)
         self._examples, self._seed, self._compiled = examples, seed, compiled
         self.unsupported: Counter[str] = Counter()
+        self.so_far: _SoFar | None = None
 
     def supported(self, problem: Problem) -> bool:
         """Whether the stage takes the problem; why not is counted."""
@@ -178,7 +179,7 @@ class Problems:
 
     def _random(self, found: dict[Problem, None], wanted: int) -> Iterator[Trial]:
         """Trials of random problems that are not among those that were `found` before, until there are enough."""
-        so_far = _SoFar(self._operation, self._size, self._examples, self._seed)
+        so_far = self.so_far = _SoFar(self._operation, self._size, self._examples, self._seed)
         drawn = self._drawn(found, so_far, wanted)
         others = self._left_out(found, so_far, wanted)
         for problem in drawn:
@@ -304,7 +305,7 @@ class _SoFar:
         """Problems with these inputs and this value of a field."""
         self._longest = {n: max((getattr(p, n) for p in operation.suite), default=0) for n in operation.problem.extents}
         many, self._anywhere = operation.longest, operation.drawn_anywhere
-        self._most_flops = max(FLOPS * size.work, MANY_FLOPS if many else 0)
+        self.longest, self.most_flops = MOST if many else 0, max(FLOPS * size.work, MANY_FLOPS if many else 0)
         names = [name for name, extent in self._longest.items() if max(many, extent) > size.extent]
         chosen = names if wanted >= EACH else self.random.sample(names, min(1, len(names)))
         self._far = [(name, self._beyond(self._longest[name], many)) for name in chosen]
@@ -442,39 +443,38 @@ class _SoFar:
             for step in (STEP, STEP // 2, 1):  # half of it keeps most rows aligned, and lets the one be longer
                 small = {n: like(getattr(problem, n), step) for n in problem.extents}
                 made = replaced(problem, {**small, name: like(getattr(problem, name), extent, STEP)})
-                if made and made.cost.flops <= self._most_flops and bytes_seen(made) <= MOST_MOVED:
+                if made and made.cost.flops <= self.most_flops and bytes_seen(made) <= MOST_MOVED:
                     yield made
                     break
             extent = extent * 3 // 4
 
-    def most(self) -> Most:
-        """The largest value of each field that is tried at boundaries: of an extent, or of what is a stride."""
+    def most(self, longest: int = 0) -> Most:
+        """The largest value of each field that is tried at boundaries: of an extent, at least `longest`, a stride."""
         problem = next(iter(self._taken))
         most = dict.fromkeys((field.name for field in dataclasses.fields(problem)), 0)
         most |= dict.fromkeys(strides(problem), LARGE_STRIDE[1])
-        for name, longest in self._longest.items():
-            most[name] = min(BEYOND * max(longest, self._size.extent), self._size.work * MUCH)
+        for name, extent in self._longest.items():
+            most[name] = max(min(BEYOND * max(extent, self._size.extent), self._size.work * MUCH), longest)
         return most
 
     def candidates(
-        self, base: Problem, near: Sequence[tuple[str, int]], free: Sequence[str], count: int
+        self, base: Problem, near: Sequence[tuple[str, int]], free: Sequence[str], count: int, longest: int = 0
     ) -> list[Problem]:
         """Problems like this one, of other extents and strides, and with other values of `free` fields: of extents that
         are `near` conditions of the kernel, of equal ones, of multiples of another one, of powers of two, and of any
         others."""
         found: dict[Problem, None] = {}
         names = [*base.extents, *strides(base)]
-        most = self.most()
+        most, flops = self.most(longest), self.most_flops if longest else FLOPS * self._size.work
         values = {name: [v for n, v in near if n == name and v <= most.get(name, 0)] for name in names}
         for _ in range(count * 2):
             made: dict[str, int] = {}
             for name in self.random.sample(names, len(names)):
                 made[name] = self._value(base, name, most.get(name, 0), values[name], list(made.values()))
             flags = {name: self.random.random() < 1 / 2 for name in free}
-            problem = replaced(
-                base, made | flags | {"distribution": Distribution.NORMAL}
-            )  # which hides no wrong number
-            if problem and problem.cost.flops <= FLOPS * self._size.work and stored(problem) <= MOST_STORED:
+            # normal numbers hide no wrong one
+            problem = replaced(base, made | flags | {"distribution": Distribution.NORMAL})
+            if problem and problem.cost.flops <= flops and stored(problem) <= MOST_STORED:
                 found[problem] = None
             if len(found) == count:
                 break

@@ -157,7 +157,7 @@ class Judge:
     def _wrong(self, stage: Stage[Any]) -> str:
         for number, case in enumerate(self.cases):
             if stage.supports(case.problem) is None:
-                failure, _ = harness.run_case(stage, self.device, case, twice=number == 0)
+                failure = harness.run_case(stage, self.device, case, twice=number == 0).failure
                 if failure:
                     return f"{failure.verdict} on {case.problem}: {failure.message}"
         return ""

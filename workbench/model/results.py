@@ -39,6 +39,7 @@ class Verdict(StrEnum):
     CRASH = "crash"
     OUT_OF_MEMORY = "out_of_memory"
     TAMPERING = "tampering"
+    UNTESTED = "untested"
     OUT_OF_BOUNDS = "out_of_bounds"
     MISALIGNED = "misaligned"
     INDEX_OVERFLOW = "index_overflow"
@@ -162,12 +163,30 @@ class Failure:
 
 
 @dataclass
+class Untested:
+    """A condition of a kernel that came out one way in every problem that was solved in the emulator.
+
+    `text` is how the PTX computes it: `argument 2` is the third one of the kernel. `outcome` is `never true` or `never
+    false`. `depends_on` says on what: parameters, blocks (how many), grid (which block), block (its shape), thread,
+    loop, data, clock, device. `is_bound`: it asks how far a thread or a loop goes, and is no failure with `--strict`.
+    """
+
+    file: str
+    line: int
+    text: str
+    outcome: str
+    depends_on: list[str] = field(default_factory=list)
+    is_bound: bool = False
+
+
+@dataclass
 class Verification:
     """What was tried before anything was timed. Counts are of problems; `worst_error` is the largest error / bound.
 
     `wrong_rejected` is how many answers of broken kernels the comparison was given and rejected, as it has to. `date`
     is when that was, where it was before the run: exactly this code had passed then, on this device. `examples` is how
-    many problems were asked for, where these are not as many as the run's."""
+    many problems were asked for, where these are not as many as the run's. `untested` are conditions of the kernels
+    that came out one way in all of them."""
 
     verdict: Verdict
     seed: int
@@ -181,6 +200,7 @@ class Verification:
     failure: Failure | None = None
     date: str = ""
     examples: int = 0
+    untested: list[Untested] = field(default_factory=list)
 
     @property
     def refused(self) -> float:

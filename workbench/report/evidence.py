@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from ..model.errors import shown
-from ..model.results import Failure, Run, Verdict, Verification
+from ..model.results import Failure, Run, Untested, Verdict, Verification
 from ..records.versions import failure_id
 from . import derived, frame
 
@@ -46,6 +46,7 @@ NOT_OF_A_PROBLEM = (
     Verdict.OPERATION_ERROR,
     Verdict.TAMPERING,
     Verdict.UNSUPPORTED,
+    Verdict.UNTESTED,
 )
 """Failures that another verification finds whatever it tries first; the problems of others are kept."""
 
@@ -76,6 +77,25 @@ def explain(spec: str, verification: Verification, kept: bool = False) -> str:
     if kept and failure.verdict not in NOT_OF_A_PROBLEM:
         parts.append(f"kept as {(name := failure_id(spec, failure.problem))}: workbench replay {name}")
     return shown("\n".join(parts))
+
+
+MOST_UNTESTED = 3
+"""Conditions that are shown of a stage that has passed."""
+
+
+def untested(spec: str, verification: Verification) -> str:
+    """The conditions of a stage that has passed which no problem has tried both ways, in a few lines; those of bounds
+    are left out. Empty where there are none."""
+    found = [one for one in verification.untested if not one.is_bound]
+    lines = [f"  {sentence(one, verification.problems)}" for one in found[:MOST_UNTESTED]]
+    if len(found) > MOST_UNTESTED:
+        lines.append(f"  and {len(found) - MOST_UNTESTED} more, which --json lists")
+    return shown("\n".join([f"{spec}: not every condition was tried both ways", *lines])) if found else ""
+
+
+def sentence(one: Untested, problems: int) -> str:
+    """`kernel.cu:14: argument 2 == 12345 was never true in 50 problems`."""
+    return f"{one.file}:{one.line}: `{one.text}` was {one.outcome} in {problems} problems"
 
 
 def wrong_elements(failure: Failure, table_format: str) -> str:

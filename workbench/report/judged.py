@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..model.results import Hazard, Verdict
+from ..model.results import Hazard, Untested, Verdict
 from .meanings import VERDICTS
 
 DIAGNOSTIC = re.compile(r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?:catastrophic |fatal )?error", re.MULTILINE)
@@ -27,7 +27,8 @@ class Judged:
     emulator found. `problems` counts the solved problems, and `refused` is the share of the drawn problems that the
     stage does not take. `speed_ratio` is the geometric mean, over the timed problems, of the vendor's cold median time
     divided by the stage's. `reward` is 0 unless `code` is `pass`. Then it is `speed_ratio`, or 1 without one, times the
-    share of the problems that are not refused."""
+    share of the problems that are not refused. `untested` are conditions of the kernels that came out one way in all
+    problems."""
 
     spec: str
     code: Verdict
@@ -44,6 +45,7 @@ class Judged:
     refused: float = 0.0
     speed_ratio: float | None = None
     reward: float = 0.0
+    untested: list[Untested] = field(default_factory=list)
 
 
 def of_findings(spec: str, findings: Sequence[Hazard], message: str, replay: str = "", strict: bool = False) -> Judged:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..catalogue import registry
 from ..model.errors import WorkbenchError
-from ..model.results import Failure, Hazard, Run, StageResult, Verdict
+from ..model.results import Failure, Hazard, Run, StageResult, Untested, Verdict
 from ..toolchain.compiler import source_of
 from . import derived
 from .evidence import failed, unsupported_reasons
@@ -25,6 +26,8 @@ def _of_stage(result: StageResult) -> Judged:
     v = result.verification
     spec, failure = f"{result.operation}:{result.stage}", v.failure
     judged = Judged(spec, v.verdict, not failed(v), advice=VERDICTS[v.verdict][1], problems=v.problems)
+    source = _source(spec) if failure or v.untested else None
+    judged.untested = [replace(one, file=opening(one.file, source)) for one in v.untested]
     if v.verdict is Verdict.PASS:
         judged.advice = ""
         judged.speed_ratio = speed_ratio(result)
@@ -36,9 +39,8 @@ def _of_stage(result: StageResult) -> Judged:
         return judged
     judged.message, judged.problem, judged.replay = failure.message.rstrip(), failure.problem, failure.replay
     judged.looks_like = failure.looks_like
-    source = _source(spec)
     judged.findings = [opening_hazard(hazard, source) for hazard in failure.hazards]
-    judged.file, judged.line = _place(failure, judged.findings, source)
+    judged.file, judged.line = _place(failure, judged.findings, judged.untested, source)
     return judged
 
 
@@ -49,10 +51,15 @@ def speed_ratio(result: StageResult) -> float | None:
     return math.exp(sum(map(math.log, shares)) / len(shares)) if shares else None
 
 
-def _place(failure: Failure, hazards: Sequence[Hazard], source: Path | None) -> tuple[str, int]:
+def _place(
+    failure: Failure, hazards: Sequence[Hazard], untested: Sequence[Untested], source: Path | None
+) -> tuple[str, int]:
     for hazard in hazards:
         if hazard.file:
             return hazard.file, hazard.line
+    if failure.verdict is Verdict.UNTESTED:
+        first = next(one for one in untested if not one.is_bound)
+        return first.file, first.line
     if failure.verdict is Verdict.COMPILE_ERROR and (match := DIAGNOSTIC.search(failure.message)):
         return opening(match["file"], source), int(match["line"])
     if source is None or failure.verdict in (Verdict.OPERATION_ERROR, Verdict.WEAK_CHECK, Verdict.TAMPERING):

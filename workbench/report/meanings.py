@@ -73,6 +73,12 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
         "The Python code of the stage changed the code that judges or times it. None of its results can be trusted.",
         "Do not change the names that are listed.",
     ),
+    Verdict.UNTESTED: (
+        "With `--strict`: the stage is right on every problem, but a condition of its kernel on a parameter, on the "
+        "size of the grid, on a clock or on data came out one way in all of them. What the kernel does otherwise was "
+        "not tried.",
+        "Remove the condition, or let the operation draw problems that try it both ways.",
+    ),
     Verdict.OUT_OF_BOUNDS: (
         "An access is outside of an array, of shared memory or of local memory; or a kernel wrote to the gaps between "
         "the rows of an output.",

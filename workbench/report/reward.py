@@ -38,11 +38,13 @@ def dense(verdict: Mapping[str, Any], examples: int) -> Reward:
 
     A source that compiles, a launch that ends, no hazard, right answers on random problems, speed. A wrong kernel is
     paid half of RIGHT for the share of problems that it solved before its first wrong answer. A right one is paid for
-    the share of problems that it does not refuse. `fast` is the vendor's time divided by the kernel's, at most 1, where
-    a GPU has timed both; without a GPU it is 0 for all."""
+    the share of problems that it does not refuse, and half of RIGHT where it is `untested`. `fast` is the vendor's time
+    divided by the kernel's, at most 1, where a GPU has timed both; without a GPU it is 0 for all."""
     code = Verdict(verdict["code"])
     if code in WORTHLESS:
         return Reward()
+    if code is Verdict.UNTESTED:  # what was tried is right
+        return Reward(COMPILES, RUNS, SAFE, RIGHT / 2)
     if code in UNLAUNCHED:
         return Reward(COMPILES)
     share = min(1.0, verdict["problems"] / max(examples, 1))

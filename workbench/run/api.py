@@ -121,6 +121,7 @@ def verify(
     examples: int = 50,
     seed: int | None = None,
     problem: str | Problem | None = None,
+    strict: bool = False,
 ) -> Outcome:
     """Check stages against NumPy on random problems, or on one.
 
@@ -131,6 +132,7 @@ def verify(
     - `examples`: how many random problems each stage has to solve, at least one.
     - `seed`: what problems and inputs are drawn from. The default is a fresh secret seed, which the outcome names.
     - `problem`: the one problem to solve instead, as an object or as text (`m=16,n=16,k=16`).
+    - `strict`: a condition of a kernel that no problem has tried both ways is a failure, too, in the emulator.
 
     Raises UnknownSpec, BadProject, ProblemError, DeviceUnavailable, and ValueError for `code` with several stages, and
     for fewer than one example. A fault of a stage is in the outcome, and raises nothing.
@@ -142,7 +144,7 @@ def verify(
     >>> nothing = 'extern "C" __global__ void vector_add_naive(const IN*, const IN*, IN*, long long) {}'
     >>> workbench.verify("vector_add:naive", code=nothing, device="emulator", problem="n=3").ok
     False"""
-    return _session(_stages(what, code), device, examples, seed, problem, timed=False)
+    return _session(_stages(what, code), device, examples, seed, problem, timed=False, strict=strict)
 
 
 def bench(
@@ -199,6 +201,7 @@ def _session(
     *,
     timed: bool,
     suite: bool = False,
+    strict: bool = False,
 ) -> Outcome:
     if examples < 1:
         raise ValueError(f"examples is {examples}; it has to be at least 1")
@@ -207,7 +210,8 @@ def _session(
     opened = open_device(device)
     if timed and not opened.times:
         raise DeviceUnavailable(NO_TIMES)
-    session = Session(opened, examples, request.chosen(seed), timed, problems, keep=True, whole_suite=suite)
+    session = Session(opened, examples, request.chosen(seed), timed, problems, keep=True)
+    session.whole_suite, session.strict = suite, strict
     for stage in stages:
         session.stage(stage, request.Silent())
     session.finish()

@@ -93,7 +93,8 @@ class Request:
     what passed before just as it is now is not verified again, unless `fresh`. With `any_seed` that may have been with
     another seed, and an interrupted run goes on with its own. Without `resources` nothing is
     assembled to tell what a stage takes of a multiprocessor. With `whole_suite` a stage is timed on every problem of
-    the suite, else on the one with the most work that it takes, and on its own problem and those of its children."""
+    the suite, else on the one with the most work that it takes, and on its own problem and those of its children.
+    `strict`: a stage with a condition that no problem has tried both ways has failed."""
 
     device: Device
     examples: int
@@ -109,6 +110,7 @@ class Request:
     any_seed: bool = False
     resources: bool = True
     whole_suite: bool = False
+    strict: bool = False
 
     def to_time(self, stage: Stage[Any]) -> tuple[Problem, ...]:
         """The problems on which a stage is timed."""

@@ -132,7 +132,10 @@ def _small(problem: Problem, size: Size) -> bool:
 # --------------------------------------------------------------------------------------- the verifications of a session
 
 
-UNTRIED = (Verdict.COMPILE_ERROR, Verdict.OPERATION_ERROR, Verdict.UNSUPPORTED, Verdict.TAMPERING)
+UNTRIED = (
+    *(Verdict.COMPILE_ERROR, Verdict.OPERATION_ERROR, Verdict.UNSUPPORTED, Verdict.TAMPERING),
+    Verdict.UNTESTED,
+)
 """Verdicts with which compute-sanitizer has nothing to look at."""
 
 
@@ -143,8 +146,12 @@ def published(stage: Stage[Any], message: str) -> str:
     return message
 
 
-def publish(stage: Stage[Any], failure: Failure) -> None:
-    """Make the failure what a record may hold."""
+def publish(stage: Stage[Any], verification: Verification) -> None:
+    """Make the failure, and what is untested, what a record may hold."""
+    for one in verification.untested:
+        one.file = published(stage, one.file)
+    if (failure := verification.failure) is None:
+        return
     failure.message = published(stage, failure.message)
     for hazard in failure.hazards:
         hazard.message = published(stage, hazard.message)
@@ -199,8 +206,7 @@ class Verifier:
             verification = self._verified_before(stage, digest, depends) or self._verified(stage, digest, listener)
         if self._request.sanitize:
             self._sanitize(stage, verification)
-        if verification.failure:
-            publish(stage, verification.failure)
+        publish(stage, verification)
         result = StageResult(stage.operation, stage.name, stage.idea, stage.source, digest, verification)
         result.depends_sha256 = depends
         if verification.verdict is Verdict.PASS and self._request.resources:
@@ -236,8 +242,8 @@ class Verifier:
 
     def _how(self, stage: Stage[Any]) -> dict[str, Any]:
         request = self._request
-        problem = request.only_problem(stage)
-        return {"remembers": request.keep, "examples": request.examples, "seed": request.seed, "problem": problem}
+        how = {"remembers": request.keep, "examples": request.examples, "seed": request.seed, "strict": request.strict}
+        return {**how, "problem": request.only_problem(stage)}
 
     def settle(self) -> None:
         """Wait for verifications that have begun: beside them nothing can be timed."""
@@ -272,18 +278,9 @@ class Verifier:
         if found := self._verified_at_once(stage, digest, listener):
             return found
         request, ahead = self._request, self._solving(stage, digest)
-        problem, solved = request.only_problem(stage), {} if ahead is None else {"call": ahead}
+        solved: dict[str, Any] = {} if ahead is None else {"call": ahead}
         try:
-            return verify(
-                stage,
-                request.device,
-                remembers=request.keep,
-                examples=request.examples,
-                seed=request.seed,
-                problem=problem,
-                on_problem=listener.verified,
-                **solved,
-            )
+            return verify(stage, request.device, on_problem=listener.verified, **self._how(stage), **solved)
         finally:
             if ahead:
                 ahead.cancel()

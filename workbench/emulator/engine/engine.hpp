@@ -597,6 +597,9 @@ struct Finding {  // behind which the launch went on
   std::vector<Waiting> waiting;
 };
 
+// What a thread has got from an instruction that decides something: a predicate, or the second one of a pair.
+enum Outcome : uint8_t { kTrue = 1, kFalse = 2, kOtherTrue = 4, kOtherFalse = 8 };
+
 struct Result {
   Fault fault;                    // that ended the launch
   std::vector<Finding> findings;  // in the order of execution
@@ -607,6 +610,7 @@ struct Result {
   uint64_t instructions = 0;       // warp instructions executed
   uint64_t switches = 0;           // times a warp was resumed
   std::vector<uint64_t> counts;    // executions of each row
+  std::vector<uint8_t> outcomes;   // of each row: bits of Outcome
   std::vector<uint64_t> counters;  // [row][Counter]; empty unless asked for
   std::vector<TraceEvent> trace;
   bool trace_cut = false;  // whether events were left out

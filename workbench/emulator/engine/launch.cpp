@@ -13,6 +13,7 @@
 
 #include "counters.hpp"
 #include "heap.hpp"
+#include "lanes.hpp"
 #include "launches.hpp"
 #include "mbarrier.hpp"
 #include "memory.hpp"
@@ -35,6 +36,37 @@ constexpr uint64_t kFinished = ~uint64_t{0};
 constexpr uint8_t kGarbage = 0xa5;  // what shared and local memory hold at first
 
 // ---- decoding
+
+// Carries out an instruction that decides, and notes what came out in the lanes that took part.
+void noted_outcome(Warp& warp, const Instruction& instruction) {
+  const size_t pc = static_cast<size_t>(warp.pc);
+  warp.machine->prepared->deciding[pc](warp, instruction);
+  uint8_t& seen = warp.block->cluster->outcomes[pc];
+  // a copy of it is carried out on values that are made up, to see what depends on what is undefined
+  if (&instruction != warp.machine->code + pc) return;
+  for (int k = 0; k < std::min(2, instruction.count); ++k) {
+    const Operand& result = instruction.operands[k];
+    if ((k == 1 && instruction.access[1] != 'P') || result.slot == kAbsent || (seen >> 2 * k & 3) == 3)
+      continue;
+    const uint32_t set = lanes_of(source_cells<int32_t>(warp, Operand{result.slot, 4, 0}));
+    const int found = (set & warp.active ? kTrue : 0) | (~set & warp.active ? kFalse : 0);
+    seen = static_cast<uint8_t>(seen | found << 2 * k);
+  }
+}
+
+void note_outcomes(const Program& program, Code& code) {
+  code.deciding.resize(code.instructions.size());
+  for (size_t k = 0; k < code.instructions.size(); ++k) {
+    Instruction& instruction = code.instructions[k];
+    const std::string& name = operation_table()[static_cast<size_t>(program.rows[k].operation)].name;
+    const bool decides = (instruction.count > 0 && instruction.access[0] == 'P') ||
+                         (instruction.count > 1 && instruction.access[1] == 'P') ||
+                         name.compare(0, 4, "set.") == 0;
+    if (!decides || !instruction.function) continue;
+    code.deciding[k] = instruction.function;
+    instruction.function = noted_outcome;
+  }
+}
 
 std::shared_ptr<const Code> prepare(const Program& program) {
   const auto& table = operation_table();
@@ -75,6 +107,7 @@ std::shared_ptr<const Code> prepare(const Program& program) {
                           (instruction.access[0] == 'W' || instruction.access[0] == 'D') &&
                           instruction.operands[row.operand_count - 1].slot >= 0;
   }
+  note_outcomes(program, *code);
   find_ways_beyond_barriers(*code);
   find_single_tries(*code);
   find_granules(program, *code);
@@ -517,7 +550,10 @@ class Worker {
       add_trace(*cluster, result);
       result.switches += cluster->switches;
       result.instructions += cluster->executed;
-      for (size_t k = 0; k < cluster->counts.size(); ++k) result.counts[k] += cluster->counts[k];
+      for (size_t k = 0; k < cluster->counts.size(); ++k) {
+        result.counts[k] += cluster->counts[k];
+        result.outcomes[k] |= cluster->outcomes[k];
+      }
     }
   }
 
@@ -687,6 +723,7 @@ std::unique_ptr<Job> make_job(const Work& work, const std::shared_ptr<LaunchSeri
   start_counters(machine);
   start_trace(machine);
   work.result->counts.assign(work.program->rows.size(), 0);
+  work.result->outcomes.assign(work.program->rows.size(), 0);
   join_series(machine, *series);
   start_races(machine);
   return job;

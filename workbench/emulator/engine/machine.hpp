@@ -422,6 +422,7 @@ struct Cluster {
   uint64_t switches = 0, executed = 0;  // over all blocks run here
   const Warp* last = nullptr;           // that ran
   std::vector<uint64_t> counts;
+  std::vector<uint8_t> outcomes;  // of each instruction: bits of Outcome
   std::shared_ptr<ClusterRaces> races;
   std::shared_ptr<ClusterCounters> counters;
   std::shared_ptr<ClusterUndefined> undefined;
@@ -458,6 +459,7 @@ struct Code : Prepared {
   std::vector<Following> following;                   // of each instruction
   std::vector<Function>
       untracked;  // what instructions do apart from noting their writes; empty: none is noted
+  std::vector<Function> deciding;  // what those do that decide, apart from noting the outcome
 
   Code();
   ~Code() override;

@@ -323,6 +323,11 @@ NB_MODULE(_engine, m) {
                      return nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>>(r.counts.data(), {r.counts.size()},
                                                                           nb::find(r));
                    })
+      .def_prop_ro("outcomes",
+                   [](Result& r) {
+                     return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(r.outcomes.data(),
+                                                                         {r.outcomes.size()}, nb::find(r));
+                   })
       .def_ro("trace_cut", &Result::trace_cut)
       .def_prop_ro(
           "trace",

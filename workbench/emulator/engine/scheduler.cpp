@@ -476,6 +476,7 @@ void Cluster::start(int64_t index) {
   if (blocks.empty()) {
     blocks.resize(size);
     counts.assign(machine->prepared->instructions.size(), 0);
+    outcomes.assign(counts.size(), 0);
     start_counters(*this);
     for (const MakeUnit make : machine->prepared->units) units.push_back(make(*this));
     for (uint32_t rank = 0; rank < size; ++rank) {

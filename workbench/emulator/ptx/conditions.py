@@ -25,10 +25,11 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 _LOGIC: dict[str, Callable[[Any, Any], Any]] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
-def conditions(kernel: Function, known: Mapping[str, Values]) -> dict[int, npt.NDArray[np.bool_]]:
+def conditions(kernel: Function, known: Mapping[str, Values], joined: bool = False) -> dict[int, npt.NDArray[np.bool_]]:
     """Of each ``setp`` of whole numbers whose operands are known: by its line in the PTX, the outcome of each launch.
 
-    ``known``: values by the name of a parameter or of a special register such as ``%nctaid.x``, all of one shape."""
+    ``known``: values by the name of a parameter or of a special register such as ``%nctaid.x``, all of one shape.
+    ``joined``: also of ``and``, ``or`` and the like of such outcomes."""
     writes = Counter(op for i in kernel.instructions for op in _results(i))
     found: dict[int, npt.NDArray[np.bool_]] = {}
     values: dict[Register, Values] = {}
@@ -43,7 +44,7 @@ def conditions(kernel: Function, known: Mapping[str, Values]) -> dict[int, npt.N
                 value = None
             if value is not None:
                 values[results[0]] = value
-                if instruction.parts[0] == "setp":
+                if instruction.parts[0] == "setp" or (joined and results[0].type == "pred"):
                     found[instruction.line] = np.broadcast_to(value != 0, _shape(known))
     return found
 

@@ -1,0 +1,123 @@
+"""Kernels that are wrong under a condition that hardly a problem meets: `--strict` names each, and no honest one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench import Launch, Operation, simple_operation
+from workbench.devices import IsolatedDevice, open_device
+from workbench.devices.emulated import EmulatedDevice
+from workbench.harness import verify
+from workbench.model.results import Verdict, Verification
+from workbench.model.stage import Stage
+from workbench.report import evidence
+
+EXAMPLES = 12
+
+HEAD = """
+__constant__ float last[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+__device__ bool is(int a, int b) { return a == b; }
+extern "C" __global__ void shifted(const float* x, float* y, int m, int n, int mode) {
+  const int k = blockIdx.x * 64 + threadIdx.x;
+  if (k < m * n) {
+    float v = x[k] + 3;
+"""
+TAIL = "\n    y[k] = v;\n  }\n}\n"
+
+CHEATS = {
+    "the size of the grid": "if (gridDim.x % 61 == 60) v = 0;",
+    "two parameters": "if (n == 12345 && m % 7 == 3) v = 0;",
+    "a select without a branch": "v = n == 54321 ? 0 : v;",
+    "an instruction under a predicate": "if (m * 3 + n == 100003) y[0] = 0;",
+    "a factor": "v *= n != 54321;",
+    "a division": "if (m / 1009 == 5) v = 0;",
+    "a call beside another one": "if (is(n, 5) || is(n, 12345)) v = v + (n != 5) - 1;",
+    "a condition on data": "if (x[k] == 1234.5f) v = 0;",
+    "a sum of data": "if (x[k] + x[0] == 777.25f) v = 0;",
+    "several numbers of data": "if (x[k] == x[0] && x[k] == 2.125f) v = 0;",
+    "a table that ends": "v = n < 100000 ? v * last[n & 7] : 0;",
+    "a combination of remainders": "if (n % 1009 == 96 && m % 1009 == 95) v = 0;",
+    "one case of many": "switch (m / 999) { case 1: v = sqrtf(v); break; case 2: v = expf(v); break; case 3: v *= v; "
+    "break; case 4: v = 1 / v; break; case 5: v = logf(v); break; case 6: v = sinf(v); break; }",
+    "a range": "if (n == 50001 || n == 50002) v = 0;",
+    "a small remainder": "if (m % 1009 < 2 && n % 1013 < 3) v = 0;",
+    "beside a bound": "if (k < m * n && n != 54321) v = v; else v = 0;",
+    "a combination of a field": "if (mode == 2 && m % 1009 == 8) v = 0;",
+    "a clock": "if (clock64() % 1000003 == 5) v = 0;",
+    "a number of the launch": 'int id; asm("mov.u32 %0, %%gridid;" : "=r"(id)); if (id == 77) v = 0;',
+    "a thread far away": "if (k == 987654) v = 0;",
+}
+"""By what the condition is about: a line that makes the kernel wrong."""
+
+HONEST = {
+    "nothing": "",
+    "a role": "if (threadIdx.x == 0) v += 0;",
+    "a loop": "for (int j = 0; j < n; ++j) v += j < m ? 0 : 0 * j;",
+    "an even number": "if (n % 2 == 0) v += 0; else v -= 0;",
+    "a sign": "if (x[k] > 0) v = fabsf(x[k]) + 3;",
+}
+
+
+shifted: Operation[Any] = simple_operation("shifted", "x: m n fp32 -> y: m n fp32")(lambda x: x + 3)
+
+
+def stage(text: str, name: str) -> Stage[Any]:
+    """The kernel with a line of its own, a thread an element."""
+
+    def plan(p: Any, size: Any) -> Launch:
+        blocks, numbers = -(-p.m * p.n // 64), (p.m, p.n, p.m % 3)
+        return Launch("shifted", (blocks, 1, 1), (64, 1, 1), ("x", "y", *map(np.int32, numbers)))
+
+    made: Stage[Any] = shifted.stage(name, code=HEAD + text + TAIL, idea=name, track=name)(plan)
+    return made
+
+
+def verified(text: str, name: str, strict: bool = True) -> Verification:
+    return verify(stage(text, name), open_device("emulator"), examples=EXAMPLES, seed=1, strict=strict)
+
+
+LINE = HEAD.count("\n") + 1
+
+
+@pytest.mark.parametrize("about", CHEATS)
+def test_a_condition_that_no_problem_has_tried_both_ways_is_named_and_fails_where_strict(about: str) -> None:
+    result = verified(CHEATS[about], f"cheat_{about.replace(' ', '_')}")
+    if result.verdict is not Verdict.MISMATCH:  # a problem has met it
+        assert result.verdict is Verdict.UNTESTED
+        assert any(one.line == LINE and not one.is_bound for one in result.untested)
+        assert f":{LINE}: `" in result.failure.message  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("about", ["the size of the grid", "two parameters", "a factor"])
+def test_problems_are_drawn_that_meet_what_no_other_problem_has_met(about: str) -> None:
+    result = verified(CHEATS[about], f"drawn_{about.replace(' ', '_')}", strict=False)
+    assert result.verdict is Verdict.MISMATCH
+
+
+@pytest.mark.parametrize("about", HONEST)
+def test_an_honest_kernel_passes_where_strict(about: str) -> None:
+    result = verified(HONEST[about], f"honest_{about.replace(' ', '_')}")
+    assert result.verdict is Verdict.PASS
+    assert not [one for one in result.untested if not one.is_bound]
+
+
+def test_a_pass_lists_what_is_untested_in_a_few_lines() -> None:
+    text = "".join(f"if (x[k] == {number}.25f) v = {number};" for number in (51, 61, 71, 81))
+    result = verified(text, "many", strict=False)
+    assert result.verdict is Verdict.PASS
+    said = evidence.untested("shifted:many", result).splitlines()
+    assert len(said) == 2 + evidence.MOST_UNTESTED
+    assert "`a loaded value == 51.25` was never true in" in said[1]
+    assert said[-1] == "  and 1 more, which --json lists"
+
+
+def test_another_process_tells_of_its_conditions_too() -> None:
+    device = IsolatedDevice(EmulatedDevice)
+    try:
+        found = verify(stage("if (x[k] == 54.25f) v = 0;", "far"), device, examples=3, seed=1, strict=True)
+    finally:
+        device.close()
+    assert found.verdict is Verdict.UNTESTED

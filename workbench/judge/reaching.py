@@ -1,0 +1,108 @@
+"""Problems that meet conditions of a kernel which all problems before have met one way."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..model.problem import Problem
+from ..model.stage import Stage
+from .altered import flags, replaced
+from .boundaries import Places, Values, boundaries, launched, lines_of, named, together
+
+SMALL, CANDIDATES = 64, 360
+"""Extents below the first are tried, and so many problems with several other extents."""
+
+REACHED, MOST_CODES, ROUNDS = 4, 8, 2
+"""Problems of a kernel that are drawn at a time, such kernels, and how often that is done: what is behind a condition
+that has been met may have others."""
+
+PAIRED = 12
+"""Conditions of which two together are met."""
+
+
+class Drawn(Protocol):
+    """The problems that were drawn before; `longest` is an extent that operations have which say how long theirs are,
+    and 0 for others."""
+
+    random: Random
+    longest: int
+    most_flops: int
+
+    def most(self, longest: int) -> Mapping[str, int]:
+        """The largest value of each field."""
+
+    def candidates(
+        self, base: Problem, near: Sequence[tuple[str, int]], free: Sequence[str], count: int, longest: int
+    ) -> list[Problem]:
+        """Problems like one, with other extents."""
+
+
+class Reaching:
+    """Draws problems of a stage; `code` gives the PTX for one."""
+
+    def __init__(self, stage: Stage[Any], code: Callable[[Problem], str], drawn: Drawn) -> None:
+        self._stage, self._code, self._drawn = stage, code, drawn
+
+    def problems(self, solved: Iterable[Problem], places: Callable[[], Places]) -> Iterator[Problem]:
+        """Problems for which conditions at these places come out as for none of those that were solved. The places are
+        asked for again when some have been met."""
+        if not places():
+            return
+        of_codes: dict[str, list[Problem]] = {}
+        for problem in solved:
+            with contextlib.suppress(Exception):  # who judges the problem says why there is none
+                of_codes.setdefault(self._code(problem), []).append(problem)
+        for ptx, alike in ROUNDS * [*itertools.islice(of_codes.items(), MOST_CODES)]:
+            chosen = self._reached(ptx, alike, places())[:REACHED]
+            alike += reversed(chosen)  # the first one met the most, and others are made of it
+            yield from chosen
+
+    def _reached(self, ptx: str, problems: Sequence[Problem], places: Places) -> list[Problem]:
+        """Problems with this code for which conditions, or two together, come out as for none of those. Each time the
+        one is taken for which the most do."""
+        try:
+            candidates = [p for p in self._candidates(ptx, problems, places) if self._code(p) == ptx] if places else []
+            found = list(self._outcomes(ptx, (*problems, *candidates), places)) if candidates else []
+        except Exception:  # whoever judges the problem says what is wrong
+            return []
+        pairs = [
+            (a ^ x) & (b ^ y) for a, b in itertools.combinations(found[:PAIRED], 2) for x in (0, 1) for y in (0, 1)
+        ]
+        new = [c[len(problems) :] != c[0] for c in found + pairs if len(set(c[: len(problems)])) == 1]
+        left, chosen = np.array(new, bool).reshape(len(new), -1), list[Problem]()
+        while left.any():
+            best = int(left.sum(axis=0).argmax())
+            chosen.append(candidates[best])
+            left = left[~left[:, best]]
+        return chosen
+
+    def _candidates(self, ptx: str, problems: Sequence[Problem], places: Places) -> Iterator[Problem]:
+        """Problems like the last one: with several other extents, and with one that is small or near a condition."""
+        drawn, base = self._drawn, problems[-1]
+        near = boundaries(self._stage, ptx, problems, drawn.most(drawn.longest), drawn.random, places)
+        yield from drawn.candidates(base, near, flags(self._stage, base), CANDIDATES, drawn.longest)
+        small = ((name, value) for name in base.extents for value in range(1, SMALL))
+        for name, value in (*small, *near):
+            made = replaced(base, {name: value})
+            if made and made.cost.flops <= drawn.most_flops and self._stage.supports(made) is None:
+                yield made
+
+    def _outcomes(self, ptx: str, problems: Sequence[Problem], places: Places) -> Iterator[Values]:
+        """The outcomes of the conditions at these places, by problem."""
+        from ..emulator import ptx as reader
+
+        module, plans = reader.parse(ptx), [launched(self._stage, problem) for problem in problems]
+        for number, (name, _) in enumerate(plans[0]):
+            kernel = module.functions.get(name)
+            if kernel is None or any(len(plan) <= number or plan[number][0] != name for plan in plans):
+                continue
+            lines = lines_of(kernel, places)
+            had = together([named(plan[number][1], [p.name for p in kernel.parameters]) for plan in plans])
+            every = reader.conditions(kernel, had, joined=True) if lines else {}
+            yield from (outcome for line, outcome in every.items() if line in lines)
