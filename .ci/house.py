@@ -22,11 +22,11 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 72_010),
-    "Python of tests/": (("tests",), (".py",), 64_221),
-    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_393),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_920),
-    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_530),
+    "Python of workbench/": ((PACKAGE,), (".py",), 72_093),
+    "Python of tests/": (("tests",), (".py",), 64_246),
+    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_396),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_918),
+    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_925),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
 needs more deletes elsewhere, or says in the commit that raises the budget what the lines are worth."""

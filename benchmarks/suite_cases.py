@@ -254,10 +254,11 @@ def gpurepair(root: Path, made: Path) -> Iterator[Case]:
         if name.startswith("CUDA/"):
             continue  # GPUVerify's
         text = file.read_text(errors="replace")
-        removed = bool(_REMOVED.search(text))
+        headers = "".join(header.read_text(errors="replace") for header in file.parent.glob("*.h"))
+        removed = bool(_REMOVED.search(text + headers))
         repaired = re.search(r"^\s*(?:__syncthreads|synchronize)\(", text, re.MULTILINE) and "unrepairable" not in name
         yield from annotated(name, file, removed or not (name.startswith("CUDAS") or bool(repaired)))
-        if removed:
+        if _REMOVED.search(text):
             restored = made / f"{name.replace('/', '__')}.cu"
             restored.write_text(_REMOVED.sub(r"\1\2", text))
             yield from annotated(f"{name}, barriers restored", restored, False, folder=file.parent)

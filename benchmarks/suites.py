@@ -103,11 +103,13 @@ def _judge(case: Case, options: list[str], answer: Connection) -> None:
         documents.append(document_of(command))
         if outcome(case, documents)["as"] in ("found", "alarm"):
             break
-    answer.send(outcome(case, documents))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    taken = round(sum(one.ru_utime + one.ru_stime for one in used), 2)
+    answer.send(outcome(case, documents) | {"seconds": taken})
 
 
 def judged(cases: Iterable[Case], options: list[str], jobs: int) -> Iterator[dict[str, Any]]:
-    """The row of each case, in the order in which they end."""
+    """The row of each case, in the order in which they end, with the seconds that its process has computed."""
     fork, waiting = multiprocessing.get_context("fork"), iter(cases)
     running: dict[Any, tuple[Case, Any]] = {}
     while True:
@@ -126,7 +128,7 @@ def judged(cases: Iterable[Case], options: list[str], jobs: int) -> Iterator[dic
             with receiver, contextlib.suppress(EOFError):
                 row = receiver.recv()
             process.join()
-            yield row if "said" in row else row | {"said": f"no answer within {SECONDS} s"}
+            yield row if "said" in row else row | {"said": f"no answer within {SECONDS} s", "seconds": SECONDS}
 
 
 def measure(chosen: argparse.Namespace) -> None:

@@ -179,7 +179,7 @@ MANY_TILES = AttentionVarlenProblem(batch=40, rows=200, keys=200, dim=64, causal
 @pytest.mark.parametrize(
     ("right", "broken", "verdict"),
     [
-        ("mbarrier_wait(memory.empty, parity);", "", "deadlock"),
+        ("mbarrier_wait(memory.empty[to.stage], to.parity ^ 1);", "", "race"),
         ("if (blockIdx.x == 0 && threadIdx.x == 0) *ticket = 0;", "", "uninitialised"),
         ("named_sync<roles::CONSUMER_THREADS>(CLEARED);", "", "in_flight"),
     ],
@@ -198,6 +198,30 @@ def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
 )
 def test_a_hazard_of_rows_that_tma_stores_is_named(right, broken, verdict):
     assert broken_verdict(STAGES["row_by_row"], right, broken, problem=AT_ENDS) == verdict
+
+
+SPLIT = AttentionVarlenProblem(
+    batch=3, heads=6, group=3, rows=40, keys=2300, dim=64, causal=True, lengths=Lengths.DECODE, seed=1
+)
+CHUNKED = AttentionVarlenProblem(batch=2, heads=402, group=201, rows=3, keys=20, dim=64, lengths=Lengths.UNIFORM)
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict", "problem"),
+    [
+        ("  grid_dependency_wait();\n", "", "uninitialised", SPLIT),
+        ("merging = count_to_last(slots.counters + tile.slot, tile.parts)", "merging = tile.part == 0", "race", SPLIT),
+        ("slots.merge(tile.slot + warp, tile.step,", "slots.merge(tile.slot + warp, 0,", "mismatch", SPLIT),
+        ("tile.slot + tile.part * tile.step", "tile.slot + tile.part", "race", SPLIT),
+        ("tiles = all * (part + 1) / parts - begin;", "tiles = all / parts;", "mismatch", SPLIT),
+        ("if (i < tile.tiles - 1) Order::wait(consumer), Order::pass(consumer);", "", "deadlock", SPLIT),
+        ("row / heads + 1 + keys", "row + 1 + keys", "mismatch", SPLIT),
+        ("first_head + row % heads", "row % heads", "race", CHUNKED),
+        (" && tile.of_group(row) < packing.group", "", "out_of_bounds", CHUNKED),
+    ],
+)
+def test_a_fault_of_packed_heads_is_found_out(right, broken, verdict, problem):
+    assert broken_verdict(STAGES["packed_heads"], right, broken, problem=problem) == verdict
 
 
 def packed(rng, lengths, heads, dim=24):

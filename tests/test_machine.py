@@ -30,6 +30,7 @@ PERSISTENT = (
         "rms_norm:prefetch",
         "fft_conv:persistent",
         "attention_varlen:persistent",
+        "attention_varlen:packed_heads",
     ),
     *("gemm:split_tiles", "layer_norm_backward:cluster", "scan:look_back", "reduce:one_launch", "ssd:paired"),
 )

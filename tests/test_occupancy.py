@@ -162,7 +162,7 @@ SPILT = {
     # accumulators of 256 columns, with some compilers; a state of 16 x 32
     **{"attention_backward:tensor_core": 8, "attention:small_blocks": 8, "ssd:chunked": 8},
     # a producer with 24 registers, beside consumers with 240
-    "attention_varlen:row_by_row": 8,
+    "attention_varlen:packed_heads": 68,
     # rows of 32 sums that leave tensor memory, and of 128 weights; no device has run these
     **{"gemm:tensor_memory": 28, "gemm:tries_to_cancel": 40, "gemm_fp8:tensor_memory": 16, "attention:two_tiles": 192},
     "gemm_block_scaled:tensor_memory": 28,

@@ -26,14 +26,8 @@ __device__ __forceinline__ void consume(const Operands& g, Memory& memory) {
   Buffer keys{memory.shared.keys}, values{memory.shared.values};
   QueryPlace of_queries;
   Order::start(roles::consumer());
-  for (int parity = 0;; parity ^= 1) {
-    mbarrier_wait(memory.full, parity);
-    if (memory.last) break;
-    const PackedTile tile = memory.tile;
-    __syncwarp();
-    if (threadIdx.x % WARP == 0) mbarrier_arrive(memory.empty);
-    consume(g, memory.shared, tile, keys, values, of_queries);
-  }
+  for (Memory::place from; memory.take(from); memory.leave(from))
+    consume(g, memory.shared, memory.tile[from.stage], keys, values, of_queries);
   Order::finish(roles::consumer());
 }
 
@@ -46,14 +40,10 @@ extern "C" __global__ void __launch_bounds__(roles::THREADS, 1)
   extern __shared__ __align__(ATOM_BYTES) unsigned char bytes[];
   Memory& memory = *reinterpret_cast<Memory*>(bytes);
   const Operands g{q, k, v, o, lse, 0, o_head, o_row, heads, group, rows, 0, dim, scale};
-  if (threadIdx.x == 0) {
-    mbarrier_init(memory.full, 1);
-    mbarrier_init(memory.empty, roles::CONSUMER_WARPS);
-  }
-  memory.shared.start();
+  memory.start();
   if (roles::producing()) {
     roles::produce();
-    if (threadIdx.x < WARP) produce(g, memory, {offsets_q, offsets_k, order, starts, batch}, ticket);
+    if (threadIdx.x < WARP) produce(g, memory, Ranked{offsets_q, offsets_k, order, starts, batch}, ticket);
   } else {
     roles::consume();
     consume(g, memory);

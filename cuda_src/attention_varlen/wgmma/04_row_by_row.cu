@@ -13,10 +13,7 @@
 //
 // what limits it: tiles with few rows. a sequence that decodes fills only one row of 128.
 
-#include "../../attention/wgmma/outputs.cuh"
-#include "drawn.cuh"
-#include "tile/staged_panels.cuh"
-#include "tile/weigh_rows.cuh"
+#include "row_by_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(RANKED* WARP)
     attention_varlen_rank(const int* offsets_q, const int* offsets_k, int* order, int* starts, int* ticket,
@@ -25,13 +22,7 @@ extern "C" __global__ void __launch_bounds__(RANKED* WARP)
   if (blockIdx.x == 0 && threadIdx.x == 0) *ticket = 0;
 }
 
-struct Consumer {
-  const Operands& g;
-  Shared& shared;
-  Outputs outputs;
-  Buffer keys{shared.keys}, values{shared.values};
-  QueryPlace queries = {};
-
+struct RowConsumer : Consumer {
   __device__ __forceinline__ void consume(const PackedTile& tile) {
     const int consumer = uniform(roles::consumer());
     const float factor = g.scale * LOG2_E;
@@ -48,69 +39,7 @@ struct Consumer {
     }
     if (tile.tiles > 0) outputs.leave(shared, queries);
   }
-
-  __device__ __forceinline__ void multiply(const PackedTile& tile, Averages& averages, int consumer,
-                                           float factor) {
-    float logits[BLOCK_N / 2], rescale[2];
-    u32 weights[BLOCK_N / WGMMA_K][4];
-    mbarrier_wait(shared.q_full[queries.stage], queries.parity);
-    keys.wait();
-    multiply_stage(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k, keys.stage());
-    outputs.release(shared);
-    wgmma_wait<0>();
-    keys.release();
-    keys.advance();
-    if (tile.tiles - 1 >= averages.whole) averages.mask(tile, logits, tile.tiles - 1);
-    averages.softmax.weigh(logits, factor, rescale);
-    to_left_operand<IN>(weights, logits);
-    if (tile.beyond()) {
-      values.wait();
-      clear_beyond(shared.v[values.stage()], tile.keys - (tile.tiles - 1) * BLOCK_N);
-    }
-    for (int i = tile.tiles - 2; i >= 0; --i) {
-      keys.wait();
-      Order::wait(consumer);
-      multiply_stage(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k, keys.stage());
-      values.wait();
-      add_stage(averages.sum, weights, shared.v, values.stage());
-      Order::pass(consumer);
-      wgmma_wait<1>();
-      keys.release();
-      keys.advance();
-      if (i >= averages.whole) averages.mask(tile, logits, i);
-      const float base = take_maximum(averages.softmax, 0, logits, factor, rescale[0]);
-      const float other = take_maximum(averages.softmax, 1, logits, factor, rescale[1]);
-      weigh_row(averages.softmax, 0, logits, factor, base, rescale[0]);
-      if (i > 0) keys.wait();
-      wgmma_wait<0>();
-      values.release();
-      values.advance();
-      weigh_row(averages.softmax, 1, logits, factor, other, rescale[1]);
-      scale_rows(averages.sum, rescale);
-      to_left_operand<IN>(weights, logits);
-    }
-    values.wait();
-    add_stage(averages.sum, weights, shared.v, values.stage());
-    wgmma_wait<0>();
-    values.release();
-    values.advance();
-  }
 };
-
-__device__ __forceinline__ void consume(const Operands& g, Memory& memory, const TensorMap& o) {
-  Consumer consumer{g, memory.shared, {o}};
-  Order::start(roles::consumer());
-  for (int parity = 0;; parity ^= 1) {
-    mbarrier_wait(memory.full, parity);
-    if (memory.last) break;
-    const PackedTile tile = memory.tile;
-    __syncwarp();
-    if (threadIdx.x % WARP == 0) mbarrier_arrive(memory.empty);
-    consumer.consume(tile);
-  }
-  consumer.outputs.release(memory.shared);
-  Order::finish(roles::consumer());
-}
 
 extern "C" __global__ void __launch_bounds__(roles::THREADS, 1)
     attention_varlen_row_by_row(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
@@ -122,16 +51,12 @@ extern "C" __global__ void __launch_bounds__(roles::THREADS, 1)
   extern __shared__ __align__(ATOM_BYTES) unsigned char bytes[];
   Memory& memory = *reinterpret_cast<Memory*>(bytes);
   const Operands g{q, k, v, o, lse, 0, o_head, o_row, heads, group, rows, 0, dim, scale};
-  if (threadIdx.x == 0) {
-    mbarrier_init(memory.full, 1);
-    mbarrier_init(memory.empty, roles::CONSUMER_WARPS);
-  }
-  memory.shared.start();
+  memory.start();
   if (roles::producing()) {
     roles::produce();
-    if (threadIdx.x < WARP) produce(g, memory, {offsets_q, offsets_k, order, starts, batch}, ticket);
+    if (threadIdx.x < WARP) produce(g, memory, Ranked{offsets_q, offsets_k, order, starts, batch}, ticket);
   } else {
     roles::consume();
-    consume(g, memory, stored);
+    consume_drawn(RowConsumer{{g, memory.shared, {stored}}}, memory);
   }
 }

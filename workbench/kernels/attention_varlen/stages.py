@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...model.arrays import Array
-from ...model.dtypes import INT32
+from ...model.dtypes import FP32, INT32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.machine import machine
 from ...model.tensor_map import TensorMap
@@ -16,7 +16,7 @@ from ..attention.problem import padded_dim, whole_chunks
 from ..attention.stages import constraint, shared_bytes
 from ..attention.wgmma import FITTED, in_rounds
 from .operation import ATTENTION_VARLEN, EDGE_CASES, counts, row_tiles, strides
-from .problem import AttentionVarlenProblem, Lengths, tensor_maps
+from .problem import SUITE, AttentionVarlenProblem, Lengths, tensor_maps
 
 
 @ATTENTION_VARLEN.stage(
@@ -87,20 +87,21 @@ def _sizes(p: AttentionVarlenProblem, size: Mapping[str, int]) -> dict[str, int]
     return found | ({} if size["WARPGROUPS"] else {"WARPGROUPS": warpgroups})
 
 
+def _mapped(p: AttentionVarlenProblem, name: str, places: int) -> TensorMap:
+    """Of (1, heads, places, dim), as attention has it."""
+    array = p.arrays()[name]
+    (length, heads, dim), (place, head, _) = array.shape, array.element_strides
+    shape, steps = (1, heads, length, dim), (length * place, head, place, 1)
+    return TensorMap(name, box=(1, 1, places, 64), shape=shape, strides=steps)
+
+
 def _launch(
     p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, *where: Argument, by_tma: bool = False
 ) -> Launch:
     """A block for every tile of rows that there can be; `where` is how it finds its own. TMA may store o, too."""
-    rows, arrays = 64 * size["WARPGROUPS"], p.arrays()
-
-    def mapped(name: str, places: int) -> TensorMap:
-        """Of (1, heads, places, dim), as attention has it."""
-        (length, heads, dim), (place, head, _) = arrays[name].shape, arrays[name].element_strides
-        shape, steps = (1, heads, length, dim), (length * place, head, place, 1)
-        return TensorMap(name, box=(1, 1, places, 64), shape=shape, strides=steps)
-
-    maps = mapped("q", rows), mapped("k", size["BLOCK_N"]), mapped("v", size["BLOCK_N"])
-    output: tuple[Argument, ...] = (mapped("o", 16), "o") if by_tma else ("o",)
+    rows, keys = 64 * size["WARPGROUPS"], size["BLOCK_N"]
+    maps = _mapped(p, "q", rows), _mapped(p, "k", keys), _mapped(p, "v", keys)
+    output: tuple[Argument, ...] = (_mapped(p, "o", 16), "o") if by_tma else ("o",)
     arguments = (*maps, "offsets_q", "offsets_k", *where, *output, "lse", *strides(p, "o"), *counts(p))
     return Launch(
         kernel,
@@ -188,3 +189,91 @@ def _stored_sizes(p: AttentionVarlenProblem, size: Mapping[str, int]) -> dict[st
 )
 def row_by_row(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
     return _drawn(p, size, "attention_varlen_row_by_row", by_tma=True)
+
+
+SLOT_BYTES = 2**25
+"""Of memory for what parts of the keys give, at most."""
+
+
+def _packed(p: AttentionVarlenProblem, size: Mapping[str, int]) -> tuple[int, int, int]:
+    """Heads that a work tile packs, rows of queries of it, and such tiles of one row, as in `packed_rows.cuh`."""
+    rows = 64 * size["WARPGROUPS"]
+    chunks = ceil_div(p.group, rows)
+    heads = ceil_div(p.group, chunks)
+    return heads, rows // heads, p.key_heads * chunks
+
+
+def _slots(p: AttentionVarlenProblem, size: Mapping[str, int]) -> int:
+    """Of 16 rows and a part of the keys, as many as are of use or fit: parts are rounded, up to 4/3 of the shares."""
+    heads, places, units = _packed(p, size)
+    parts = 4 * ceil_div(p.keys, size["BLOCK_N"]) // (3 * ceil_div(size["LEAST_KEYS"], size["BLOCK_N"]))
+    if parts < 2:
+        return 1
+    tiles = (p.rows // places + min(p.batch, p.rows)) * units * parts
+    useful = min(tiles, 4 * size["SHARES"] * machine().multiprocessors // 3 + 1)
+    warps = ceil_div(min(places, p.rows) * heads, 16)
+    return min(useful * warps, SLOT_BYTES // _slot(size))
+
+
+def _slot(size: Mapping[str, int]) -> int:
+    """Bytes: for each lane of a warp sums of all columns, two maxima and two sums of weights."""
+    return 32 * 16 * (size["DIM"] // 8 + 1)
+
+
+_PACKED_CASES = (
+    *_EDGE_CASES,
+    _P(batch=5, heads=4, group=4, rows=9, keys=2500, dim=128, causal=True, lengths=Lengths.DECODE),  # split
+    _P(batch=3, heads=10, group=5, rows=90, keys=1200, dim=64, causal=True, lengths=Lengths.ONE_LONG, dtype="fp16"),
+    _P(batch=2, heads=71, group=71, rows=4, keys=700, dim=64, lengths=Lengths.UNIFORM),
+    _P(batch=2, heads=260, group=130, rows=3, keys=20, dim=256, causal=True),  # heads of a group in two chunks
+    _P(batch=1, heads=32, group=32, rows=70, keys=900, dim=72, causal=True),
+    _P(batch=3, heads=2, rows=200, keys=90, dim=128, causal=True, lengths=Lengths.UNIFORM),  # more rows than keys
+)
+
+
+@ATTENTION_VARLEN.stage(
+    "packed_heads",
+    after=row_by_row,
+    idea="rows of heads that share keys fill one tile; long keys are split, and the last block merges their parts",
+    problem=SUITE[4],
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "SHARES": 4, "LEAST_KEYS": 256},
+    space={"SHARES": (2, 4, 8), "LEAST_KEYS": (256, 512, 1024)},
+    edge_cases=_PACKED_CASES,
+)
+def packed_heads(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
+    (heads, places, units), slots = _packed(p, size), _slots(p, size)
+    arrays = p.arrays()
+
+    def mapped(name: str, box_rows: int, box_heads: int) -> TensorMap:
+        """Of (rows, key heads, group, dim)."""
+        (length, _, dim), (place, head, _) = arrays[name].shape, arrays[name].element_strides
+        shape, steps = (length, p.key_heads, p.group, dim), (place, p.group * head, head, 1)
+        return TensorMap(name, box=(box_rows, 1, box_heads, 64), shape=shape, strides=steps)
+
+    queries, stored = mapped("q", places, heads), mapped("o", max(1, 16 // heads), min(16, heads))
+    ranks = Array((p.batch + 1, 4), INT32, output=True)
+    ticket = Array((1,), INT32, output=True)
+    found = Array((slots, _slot(size) // 4), FP32, output=True)
+    counters = Array((slots,), FP32, output=True, zero=True)  # 4 bytes each
+    packing = tuple(np.int32(n) for n in (p.group, ceil_div(p.group, heads), heads, p.batch, units))
+    shares = np.int32(size["SHARES"] * machine().multiprocessors), np.int32(slots)
+    rank = Launch(
+        "attention_varlen_rank_parts",
+        (ceil_div(p.batch, RANKED), 1, 1),
+        (32 * RANKED, 1, 1),
+        ("offsets_q", "offsets_k", "ranks", "ticket", *packing, *shares),
+    )
+    scratch = {"ranks": ranks, "ticket": ticket, "found": found, "counters": counters}
+    keys, values = (_mapped(p, name, size["BLOCK_N"]) for name in "kv")
+    maps: tuple[Argument, ...] = (queries, keys, values)
+    arguments = (*maps, "offsets_q", "offsets_k", *scratch, stored, "o", "lse", *strides(p, "o"))
+    main = Launch(
+        "attention_varlen_packed_heads",
+        in_rounds((p.rows // places + p.batch) * units),
+        (128 * (size["WARPGROUPS"] + 1), 1, 1),
+        (*arguments, *packing, np.int32(p.rows), np.int32(p.dim), np.float32(p.factor)),
+        shared_bytes=machine().shared_bytes,
+        persistent=True,
+        programmatic=True,
+    )
+    return Plan((rank, main), scratch=scratch)
