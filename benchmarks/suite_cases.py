@@ -435,6 +435,10 @@ SUITES = {
     ),
 }
 
+_LANES = (
+    "racecheck: lanes read what others store in `volatile` shared memory, without `__syncwarp()`, and nothing puts "
+    "them in order. PTX calls that no race, and the emulator is silent."
+)
 NOTES = {
     "GPUVerify/loop_unwind": "Both: all threads store one value, which is strict, and the compiler removes it.",
     "GPUVerify/memcpy/fail_arrayofstruct": "The label: all threads store what has no value; the compiler removes it.",
@@ -447,6 +451,29 @@ NOTES = {
     ),
     "ScoR/norace_interwarp-block_fence-atom_hrd-indirect": (
         "The emulator: no fence follows the last relaxed read of the flag, so PTX puts nothing in order."
+    ),
+    **{
+        f"GPURepair/CUDASamples/6_Advanced_{name}": _LANES
+        for name in (
+            *(f"reduction_reduce{k}, barriers restored" for k in (4, 5, 6)),
+            *(f"threadFenceReduction_reduce{kind}Pass" for kind in ("Multi", "Single")),
+        )
+    },
+    "GPURepair/CUDASamples/6_Advanced_scan_scanExclusiveShared": (
+        "racecheck: the barriers are missing. The emulator names the same load, as `uninitialised`, because it runs "
+        "before the store of the other warp."
+    ),
+    "GPURepair/CUDASamples/6_Advanced_scan_scanExclusiveShared2": (
+        "racecheck: the barriers are missing. The emulator ends the kernel before, where it reads outside of an array."
+    ),
+    "GPURepair/CUDASamples/3_Imaging_HSOpticalFlow_solverKernel": (
+        "Both: the barrier is missing. The emulator is strict, because the arrays are `volatile`."
+    ),
+    "GPUVerify/cooperative_groups/fail/block_divergence_grid_group": (
+        "racecheck: half of the blocks never come to the barrier of the grid, and it names the deadlock."
+    ),
+    "GPUVerify's benchmarks/CUDA20/scan/best": (
+        "Both: two lanes store one value to an element, by two instructions and in no order."
     ),
 }
 """Of a missed case or an alarm, `SUITE/CASE`: who is right."""

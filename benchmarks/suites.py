@@ -18,6 +18,7 @@ import os
 import re
 import resource
 import signal
+import statistics
 import subprocess
 import tempfile
 from collections import Counter
@@ -35,9 +36,22 @@ from workbench.devices.emulated import EmulatedDevice
 from workbench.records import environment
 
 RECORD = Path(__file__).parents[1] / "reports/suites.json"
+TOOLS = RECORD.with_name("suite-tools.json")
+"""What `suite_tools.py` found of the same cases."""
+OURS = "kernel-workbench"
 SECONDS, WALL_SECONDS = 60, 900
 OUTCOMES = ("found", "strict", "missed", "alarm", "clean", "not run")
 """Of faulty cases: named by an error, only by a strict finding, not at all. Of correct ones: blamed or not."""
+FAULTY, RIGHT = ("found", "strict", "missed"), ("alarm", "clean", "clean")
+"""What an error, a warning and nothing of another tool count as."""
+ABOUT_TOOLS = (
+    "`racecheck` looks at shared memory only, and at waits that never end: races in global memory are beyond it. "
+    "`synccheck` looks at barriers and masks, `memcheck` at addresses, `initcheck` at what nothing has written; none "
+    "of them looks for races. ConSan checks kernels of Triton and Gluon; it was not run, because the time on the GPU "
+    "was used up. FpSan compares the numbers of two kernels and says nothing of one. The TIRx harness is for kernels "
+    "in its own language, of which no suite has one. triton-viz interprets Triton on a CPU and was not run. So "
+    "TritonBench is not in the table."
+)
 
 
 def refusal(message: str) -> str:
@@ -186,6 +200,64 @@ def figures(rows: list[dict[str, Any]], not_executed: int = 0) -> list[Any]:
     ]
 
 
+def compared(
+    record: dict[str, Any], made: dict[str, Any]
+) -> Iterator[tuple[str, str, bool, bool, dict[str, list[Any]]]]:
+    """Of each case that other tools were given: suite, name, whether it is faulty, whether its kernel has an array in
+    shared memory, and by tool the outcome and the seconds."""
+    for suite, runs in made["runs"].items():
+        for row in record["suites"].get(suite, {"rows": []})["rows"]:
+            if row["case"] not in runs:
+                continue
+            faulty, told = row["faulty"], dict(runs[row["case"]])
+            words = dict(zip(("found", "warned", "nothing"), FAULTY if faulty else RIGHT, strict=True))
+            shared = told.pop("shared")
+            said = {tool: [words.get(one[0], "not run"), one[-1]] for tool, one in told.items()}
+            seconds = row.get("seconds")
+            late = seconds is not None and seconds > made["seconds"]
+            yield suite, row["case"], faulty, shared, {OURS: ["not run" if late else row["as"], seconds], **said}
+
+
+def beside(record: dict[str, Any], made: dict[str, Any]) -> str:
+    """The part of the page on the tools of compute-sanitizer."""
+    cases = list(compared(record, made))
+    both = [one for one in cases if all(one[4].get(tool, ["not run"])[0] != "not run" for tool in (OURS, "racecheck"))]
+    groups = {suite: [one for one in cases if one[0] == suite] for suite in made["runs"]} | {"all": cases}
+    groups |= {"executed by both": both, "of them with shared memory": [one for one in both if one[3]]}
+    table = []
+    for name, group in groups.items():
+        for tool in (OURS, *made["options"]):
+            rows = [one[4].get(tool, ["not run", None]) for one in group]
+            count, taken = Counter(row[0] for row in rows), [row[1] for row in rows if row[1] is not None]
+            if count["not run"] < len(rows) and (name in made["runs"] or name == "all" or tool in (OURS, "racecheck")):
+                seconds = f"{statistics.median(taken):.2f}" if taken else "-"
+                table.append([name, tool, *(count[outcome] for outcome in OUTCOMES), seconds])
+    left = sum(len(cases) - sum(tool in one[4] for one in cases) for tool in made["options"])
+    looked = [
+        [f"`{case}`", "wrong" if faulty else "right", told[OURS][0], said, NOTES.get(f"{suite}/{case}", "")]
+        for suite, case, faulty, _, told in cases
+        if (said := made["runs"][suite][case].get("racecheck", [""])[0]) in ("found", "warned")
+        and told[OURS][0] != "found"
+    ]
+    options = [f"- `{tool}`: `{' '.join((made['common'], words)).strip()}`" for tool, words in made["options"].items()]
+    return "\n".join(
+        [
+            "## Beside other tools\n",
+            f"The {len(cases)} cases of CUDA that compile, under compute-sanitizer {made['sanitizer']} on an "
+            f"{made['gpu'].replace(', ', ', driver ')}: the machine code, launches and arrays that the emulator is "
+            "given, one process a case and a tool. Only messages about what a suite is about count. *strict* and, of "
+            "correct cases, *clean* include those with a warning or a note only. *not run*: an error, no answer within "
+            f"{made['seconds']:.0f} s, or not reached. Seconds are medians: of the tools those of a process beside 11 "
+            "others, ours those that one core has computed.\n",
+            ABOUT_TOOLS + f" {left} runs of the tools were not reached, most of `memcheck` and all of `initcheck`.\n",
+            tabulate(table, ["suite", "tool", *OUTCOMES, "seconds"], "pipe") + "\n",
+            "Where `racecheck` reports something and the emulator has no error:\n",
+            tabulate(looked, ["case", "label", OURS, "racecheck", "who is right"], "pipe") + "\n",
+            "Options:\n\n" + "\n".join(options) + "\n",
+        ]
+    )
+
+
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
     suites = {name: record["suites"][name] for name in SUITES if name in record["suites"]}
@@ -206,6 +278,7 @@ def page(record: dict[str, Any]) -> str:
         "Written by `benchmarks/suites.py` from [the JSON beside it](suites.json).\n",
         recorded.made_on(record),
         tabulate(table, head, "pipe") + "\n",
+        beside(record, recorded.read(TOOLS)),
     ]
     for name, kept in suites.items():
         suite = SUITES[name]
