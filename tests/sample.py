@@ -23,7 +23,7 @@ from workbench.catalogue import registry
 from workbench.cli.verify import affected
 from workbench.devices import Device
 from workbench.harness import drawn
-from workbench.judge.draw import distributions
+from workbench.judge.left_out import distributions
 from workbench.model.distributions import Distribution
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage

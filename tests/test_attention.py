@@ -81,12 +81,12 @@ def test_a_result_whose_terms_cancel_is_as_large_as_they_are():
     given = {"q": np.zeros((1, 1, 3, 1), BF16.numpy), "k": ones, "v": ones * np.array([[1], [-1]], BF16.numpy)}
     assert problem.reference(given)["o"][0, 0, :, 0].tolist() == [0, 1, 0]
     # nothing is seen; one key, which is the result and its term; two of half the weight
-    assert problem.magnitudes(given)["o"][0, 0, :, 0] == pytest.approx([0, 2, 0.5**0.5])
+    assert problem.magnitudes(given, {})["o"][0, 0, :, 0] == pytest.approx([0, 2, 0.5**0.5])
 
 
 def tighter(problem):
     """The median bound of o by that of a problem that does not say how large terms are."""
-    with patch.object(type(problem), "magnitudes", lambda p, inputs: {}):
+    with patch.object(type(problem), "magnitudes", lambda p, inputs, expected: {}):
         without = Case.of(problem).bound["o"]
     return float(np.median(Case.of(problem).bound["o"] / np.maximum(without, 1e-30)))
 

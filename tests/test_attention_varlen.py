@@ -76,11 +76,11 @@ def test_terms_of_sums_are_as_large_as_those_of_sequences_alone():
         batch=6, heads=4, group=2, rows=40, keys=60, dim=3, causal=True, lengths=Lengths.EMPTY
     )
     inputs, seen = problem.inputs(), 0
-    found = problem.magnitudes(inputs)["o"]
+    found = problem.magnitudes(inputs, {})["o"]
     for rows, keys, causal in problem.parts(inputs):
         n, m = rows.stop - rows.start, keys.stop - keys.start
         given = {name: inputs[name][rows if name == "q" else keys].swapaxes(0, 1)[None] for name in "qkv"}
-        right = problem.alone(n, m, causal).magnitudes(given)["o"][0].swapaxes(0, 1) if n * m else 0
+        right = problem.alone(n, m, causal).magnitudes(given, {})["o"][0].swapaxes(0, 1) if n * m else 0
         assert np.array_equal(found[rows], np.broadcast_to(right, found[rows].shape))
         seen += n * m
     assert seen > 0 and (found > 0).any() and (found == 0).any()

@@ -14,8 +14,8 @@ import threadpoolctl
 from hypothesis.internal.conjecture import providers
 
 from workbench import BF16, FP32, ProblemError, Size, Tier, simple_operation
-from workbench.judge.by_hypothesis import one_thread, same_everywhere, settings
 from workbench.judge.case import Case, quiet
+from workbench.judge.draw import one_thread, same_everywhere, settings
 from workbench.judge.soundness import check, weakness
 from workbench.model.distributions import Distribution
 from workbench.model.dtypes import INT32, dtype_of

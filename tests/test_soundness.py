@@ -356,7 +356,9 @@ def test_errors_of_sums_that_cancel_are_relative_to_the_terms_where_they_are_kno
     problem = sums.problem(rows=8, columns=200)
     with patch.object(type(problem), "elementwise", ("y",)):
         by_results = Case.of(problem).bound["y"]
-        with patch.object(type(problem), "magnitudes", lambda p, inputs: {"y": np.abs(inputs["x"]).sum(axis=1)}):
+        with patch.object(
+            type(problem), "magnitudes", lambda p, inputs, expected: {"y": np.abs(inputs["x"]).sum(axis=1)}
+        ):
             by_terms = Case.of(problem).bound["y"]
     assert by_results[7] < 2 * by_results[0]  # a result says nothing of its terms
     assert by_terms[7] > 8 * by_terms[3] > 0

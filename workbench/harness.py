@@ -19,12 +19,11 @@ import numpy as np
 
 from .catalogue import registry
 from .devices import Device, Fault, machine_for
-from .judge import forensics, soundness, untested
-from .judge.by_hypothesis import one_thread
+from .judge import forensics, soundness
 from .judge.case import BadBound, Case, quiet
-from .judge.draw import REPEAT_EVERY, Enough, Failed, Problems, Trial, Turns
+from .judge.draw import REPEAT_EVERY, Enough, Failed, Problems, Trial, Turns, one_thread
 from .judge.launches import broken_invariant, many, repeat, solve
-from .judge.reaching import Reaching
+from .judge.reaching import OUTCOMES, Reaching, listed
 from .model.arrays import Arrays
 from .model.distributions import Distribution
 from .model.origin import BadOperation
@@ -123,7 +122,7 @@ def verify(
             search.run(drawing, itertools.chain(coming, more), again, many_times=problems is None)
         result = search.verification(seed, drawing.unsupported)
         if problem is None and problems is None and result.verdict is Verdict.PASS:
-            result.untested = untested.listed(search.outcomes)
+            result.untested = listed(search.outcomes)
             result.failure = _untested(stage, device, result, examples) if strict else None
             result.verdict = Verdict.UNTESTED if result.failure else result.verdict
         if problem is None and problems is None and result.refused == 1 and not stage.misfit(stage.home.architecture):
@@ -336,7 +335,7 @@ class _Search:
         return {
             (condition.file, condition.line)
             for condition, bits in self.outcomes.items()
-            if bits in untested.OUTCOMES and not condition.is_bound and condition.depends_on & LAUNCHED
+            if bits in OUTCOMES and not condition.is_bound and condition.depends_on & LAUNCHED
         }
 
     def _passes(self, problem: Problem, twice: bool) -> bool:

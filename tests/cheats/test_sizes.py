@@ -11,7 +11,7 @@ from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import Device, open_device
 from workbench.harness import drawn
-from workbench.judge.draw import FLOPS
+from workbench.judge.left_out import FLOPS
 from workbench.model.results import Verdict
 
 EXAMPLES = 50

@@ -1,7 +1,6 @@
 """A problem with its inputs, its float64 reference and its error bound: what an answer is judged by.
 
-Answers are compared element by element, finite first, against the float64 reference.
-"""
+Answers are compared element by element, finite first, against the float64 reference."""
 
 from __future__ import annotations
 
@@ -41,7 +40,8 @@ def errors(
     bound: np.ndarray[Any, Any],
     tier: Tier,
 ) -> np.ndarray[Any, Any]:
-    """Error / bound of every element: above 1, infinite or NaN where it is wrong (see `compare`)."""
+    """Error / bound of every element: above 1, infinite or NaN where it is wrong, and NaN where the bound is NaN (see
+    `compare`)."""
     if array.dtype.numpy.kind == "b":
         got = got.view(np.uint8)  # what is neither true nor false is wrong
     if tier is Tier.EXACT or (array.dtype.numpy.kind in "iu" and expected.dtype.kind in "iu" and not bound.any()):
@@ -56,8 +56,6 @@ def errors(
     if not finite.all():
         agree = _same(array, got, _rounded(array, expected)) | _overflowed(array, got, expected, bound)
         ratio = np.where(finite, ratio, np.where(agree, 0.0, np.inf))
-    if np.isnan(bound).any():  # where nothing is asked but that somebody has written
-        ratio = np.where(np.isnan(bound), np.where(array.unwritten(got), np.inf, 0.0), ratio)
     return ratio
 
 
@@ -94,15 +92,18 @@ def compare(
     expected: np.ndarray[Any, Any],
     bound: np.ndarray[Any, Any],
     tier: Tier,
+    widened_by_rounding: bool = False,
 ) -> Comparison:
     """Compare an output with its reference.
 
     got: shape of the array, in its dtype; expected, bound: the same shape, float64. In the exact tier the result has
     to equal the reference rounded once to the output's dtype (signed zeros are equal); in the others
     |got - expected| <= bound. An element that is not finite has to be what the rounded reference is, NaN or an infinity
-    of the same sign; where a number within the bound is rounded to an infinity, that is right as well.
-    """
+    of the same sign; where a number within the bound is rounded to an infinity, that is right as well. A bound that is
+    `widened_by_rounding` is NaN where an element may be anything that was written."""
     ratio = errors(array, got, expected, bound, tier)
+    if widened_by_rounding and (nothing_asked := np.isnan(bound)).any():  # but that somebody has written
+        ratio = np.where(nothing_asked, np.where(array.unwritten(got), np.inf, 0.0), ratio)
     worst = float(ratio.max(initial=0.0))
     if worst <= 1.0:  # which a NaN is not
         return Comparison(worst, 0, ratio.size, [])
@@ -301,8 +302,7 @@ class Case:
         """Which elements of an output nobody wrote, in the storage `after`; `solve` gives that of another case.
 
         An element that holds the filler's bits may have been computed: then the case is solved once more, in memory
-        with other bits.
-        """
+        with other bits."""
         array = self.arrays[name]
         found = array.unwritten(array.view(after[name]))
         if found.any():
@@ -321,7 +321,7 @@ class Case:
             result = compare(name, array, array.view(storage), self.expected[name], self.bound[name], self.problem.tier)
             if result.wrong_count and self.allowed is not self.bound:
                 right, allowed = self.expected[name], self.allowed[name]
-                result = compare(name, array, array.view(storage), right, allowed, self.problem.tier)
+                result = compare(name, array, array.view(storage), right, allowed, self.problem.tier, True)
             worst = max(worst, result.worst)
             if result.wrong_count:
                 return self._mismatch(name, result), worst
@@ -333,8 +333,7 @@ class Case:
     def negative_controls(self) -> tuple[int, list[str]]:
         """How many of the problem's negative controls the comparison rejects, and the names of those that it accepts.
 
-        Controls that round to the right answer are neither. Raises BadOperation.
-        """
+        Controls that round to the right answer are neither. Raises BadOperation."""
         shapes = {name: array.shape for name, array in self.arrays.items() if array.output}
         with declared("negative_controls of the operation"):
             answers = {

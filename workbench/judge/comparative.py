@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..model.arrays import Array, Arrays
+from ..model.arrays import Arrays
 from ..model.dtypes import FP32
 from ..model.origin import BadOperation, arrays_like
-from ..model.problem import Problem, Tier
+from ..model.problem import Problem
 
 Values = np.ndarray[Any, Any]
 
@@ -37,16 +37,15 @@ def twice_the_model(problem: Problem, inputs: Arrays, expected: Arrays) -> Array
     results, an average of many values, may have small errors only.
     Problems of few rows show too few errors: then the same problem is looked at with other seeds. The largest error of
     fewer than `SAMPLES` rows is smaller, and counts for more. Raises BadOperation."""
-    arrays = {name: array for name, array in problem.arrays().items() if array.output}
-    seen = [_rows(problem, inputs, expected, arrays)]
+    seen = [rows_of(problem, inputs, expected)]
     fewest = max(1, min(int(np.count_nonzero(sizes)) for sizes, _ in seen[0].values()))
     count = problems_for(problem, fewest)
     for number in range(count - 1):
         other = dataclasses.replace(problem, seed=problem.seed + OTHER_SEEDS + number)
         given = other.given()
-        seen.append(_rows(other, given, other.reference(given), arrays))
+        seen.append(rows_of(other, given, other.reference(given)))
     times = 2 * _largest_error(SAMPLES) / _largest_error(min(SAMPLES, count * fewest))
-    return allowed(problem, seen[0], worst_of(arrays, seen), expected, times)
+    return allowed(problem, seen[0], worst_of(seen), expected, times)
 
 
 def problems_for(problem: Problem, rows: int | None = None) -> int:
@@ -56,11 +55,6 @@ def problems_for(problem: Problem, rows: int | None = None) -> int:
         rows = min(math.prod(a.shape if name in problem.elementwise else a.shape[:-1]) for name, a in outputs.items())
     least, wanted = (-(-count // max(1, rows)) for count in (FEWEST, SAMPLES))
     return min(wanted, max(least, int(MOST // max(1, problem.cost.flops, problem.cost.bytes))))
-
-
-def bytes_seen(problem: Problem) -> float:
-    """Those of the problem, or half of those of all problems of which errors are seen."""
-    return problem.cost.bytes * (max(1, problems_for(problem) / 2) if Tier.COMPARATIVE in problem.tiers else 1)
 
 
 def _largest_error(count: int) -> float:
@@ -75,10 +69,10 @@ Worst = dict[str, tuple[float, float]]
 """By output: the largest error of the model over the size of its row, and the size of the median row."""
 
 
-def worst_of(arrays: dict[str, Array], seen: Sequence[Rows]) -> Worst:
+def worst_of(seen: Sequence[Rows]) -> Worst:
     """The largest error, relative to the size of its row, of all rows that were seen."""
     found = {}
-    for name in arrays:
+    for name in seen[0]:
         all_sizes = np.concatenate([rows[name][0].ravel() for rows in seen])
         some = all_sizes[all_sizes > 0]
         typical = float(np.median(some)) if some.size else 0.0
@@ -103,7 +97,7 @@ def allowed(problem: Problem, rows: Rows, worst: Worst, expected: Arrays, times:
 
 def sizes_of(problem: Problem, inputs: Arrays, expected: Arrays) -> Rows:
     """The size of each row, without the error of a model. The arrays are of NumPy or CuPy."""
-    magnitudes, found = problem.magnitudes(inputs), {}
+    magnitudes, found = problem.magnitudes(inputs, expected), {}
     for name, right in expected.items():
         sizes = np.where(np.isfinite(right), magnitudes.get(name, np.abs(right)), 0.0)
         sizes = sizes if name in problem.elementwise else _largest(sizes)
@@ -112,27 +106,17 @@ def sizes_of(problem: Problem, inputs: Arrays, expected: Arrays) -> Rows:
 
 
 def rows_of(problem: Problem, inputs: Arrays, expected: Arrays) -> Rows:
-    """The size of each row and the error of the problem's model in it. Raises BadOperation."""
-    arrays = {name: array for name, array in problem.arrays().items() if array.output}
-    return _rows(problem, inputs, expected, arrays)
-
-
-def _rows(
-    problem: Problem, inputs: Arrays, expected: Arrays, arrays: dict[str, Array]
-) -> dict[str, tuple[Values, Values]]:
-    """The largest element and the largest error of the model in each row of each output: of one that is not elementwise
-    with a last axis of one.
-
-    Raises BadOperation."""
-    shapes = {name: array.shape for name, array in arrays.items()}
+    """The largest element and the largest error of the problem's model in each row of each output: of one that is not
+    elementwise with a last axis of one. Raises BadOperation."""
+    shapes = {name: array.shape for name, array in problem.arrays().items() if array.output}
     answer = problem.model(inputs)
     if answer is None:
         raise BadOperation("an operation with a comparative tier has to define model()")
     answer = arrays_like("model of the operation", answer, shapes)
-    magnitudes = problem.magnitudes(inputs)
+    magnitudes = problem.magnitudes(inputs, expected)
     magnitudes = arrays_like("magnitudes of the operation", magnitudes, {name: shapes[name] for name in magnitudes})
     found = {}
-    for name in arrays:
+    for name in shapes:
         got, right = (values[name].astype(np.float64, copy=False) for values in (answer, expected))
         finite = np.isfinite(right)
         if (finite & ~np.isfinite(got)).any():

@@ -48,7 +48,6 @@ class Drawn:
     def of(cls, problem: Problem, parts: Sequence[Part], inputs: Fetch) -> Drawn:
         """Solve parts by the reference, several at once. Raises BadOperation."""
         given = [inputs(part) for part in parts]
-        arrays = {name: array for name, array in problem.arrays().items() if array.output}
         several, cores = len(parts) > 4, max(1, (os.cpu_count() or 1) - 2)  # two are left to who launches
 
         def expected(number: int) -> Arrays:
@@ -59,7 +58,7 @@ class Drawn:
             right, numbers = list(pool.map(expected, range(len(parts)))), range(len(parts))
             if problem.tier is Tier.COMPARATIVE:
                 rows = list(pool.map(lambda n: rows_of(parts[n].problem, given[n], right[n]), numbers))
-                worst = worst_of(arrays, [*rows, *_more_rows(parts[0].problem, rows)])
+                worst = worst_of([*rows, *_more_rows(parts[0].problem, rows)])
                 bounds = [allowed(parts[n].problem, rows[n], worst, right[n]) for n in numbers]
             else:
                 worst = {}

@@ -1,4 +1,5 @@
-"""Problems that meet conditions of a kernel which all problems before have met one way."""
+"""Conditions of the kernels of a stage that came out one way in every problem: problems that meet them, and
+what a verdict lists."""
 
 from __future__ import annotations
 
@@ -6,14 +7,18 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ..model.problem import Problem
+from ..model.results import Untested
 from ..model.stage import Stage
-from .altered import flags, replaced
-from .boundaries import Places, Values, boundaries, launched, lines_of, named, together
+from .boundaries import Places, Values, boundaries, conditions, launched, lines_of, named, together
+from .left_out import flags, replaced
+
+if TYPE_CHECKING:
+    from ..emulator.coverage import Outcomes
 
 SMALL, CANDIDATES = 64, 360
 """Extents below the first are tried, and so many problems with several other extents."""
@@ -104,5 +109,18 @@ class Reaching:
                 continue
             lines = lines_of(kernel, places)
             had = together([named(plan[number][1], [p.name for p in kernel.parameters]) for plan in plans])
-            every = reader.conditions(kernel, had, joined=True) if lines else {}
+            every = conditions(kernel, had, joined=True) if lines else {}
             yield from (outcome for line, outcome in every.items() if line in lines)
+
+
+OUTCOMES = {1: "never false", 2: "never true"}
+
+
+def listed(outcomes: Outcomes) -> list[Untested]:
+    """Those that came out one way, by their place; not those that the shape of a block settles in every launch."""
+    found = [
+        Untested(c.file, c.line, c.text, OUTCOMES[bits], sorted(c.depends_on), c.is_bound)
+        for c, bits in outcomes.items()
+        if bits in OUTCOMES and not c.is_settled
+    ]
+    return sorted(found, key=lambda one: (one.is_bound, one.file, one.line, one.text))

@@ -3,8 +3,7 @@
 This is Monte Carlo arithmetic (D. Stott Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point
 arithmetic", 1997). What differs between evaluations is what no kernel in fp32 can be asked for: sums that cancel, a
 square that underflows, a number halfway between two integers, the nearest of two that are as near. What is exact, such
-as a comparison of inputs or a sum of small integers, stays what it is.
-"""
+as a comparison of inputs or a sum of small integers, stays what it is."""
 
 from __future__ import annotations
 
@@ -48,6 +47,15 @@ class Rounded(np.ndarray[Any, Any]):
     """Numbers of fp32 in float64. What is computed of them is rounded to fp32, up or down by chance."""
 
     random: np.random.Generator
+
+    @classmethod
+    def of(cls, values: np.ndarray[Any, Any], random: np.random.Generator) -> np.ndarray[Any, Any]:
+        """These numbers, rounded by this generator; whole numbers and bools stay what they are."""
+        if values.dtype.kind in "iub":
+            return values
+        made = values.astype(np.float64).view(cls)
+        made.random = random
+        return made
 
     def __array_finalize__(self, other: Any) -> None:
         if other is not None:
@@ -107,16 +115,8 @@ def evaluations(problem: Problem, inputs: Arrays, count: int) -> list[Arrays]:
     found = []
     for number in range(count):
         random = np.random.default_rng([problem.seed, number])
-
-        def rounded(values: np.ndarray[Any, Any], random: np.random.Generator = random) -> np.ndarray[Any, Any]:
-            if values.dtype.kind in "iub":
-                return values
-            made = values.astype(np.float64).view(Rounded)
-            made.random = random
-            return made
-
         with contextlib.suppress(Exception), np.errstate(all="ignore"):  # it may take nothing but plain arrays
-            answer = problem.reference({name: rounded(values) for name, values in inputs.items()})
+            answer = problem.reference({name: Rounded.of(values, random) for name, values in inputs.items()})
             found.append({name: np.asarray(values) for name, values in answer.items()})
     with declared("model of the operation"), np.errstate(all="ignore"):
         return [*found, problem.model(inputs) or {}]

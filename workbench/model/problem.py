@@ -475,9 +475,9 @@ class Problem(ABC):
         there is none, the reference itself is evaluated in fp32 to check the exact tier."""
         return None
 
-    def magnitudes(self, inputs: Arrays) -> Arrays:
-        """By output name: the size of the terms of which an element is the sum. A sum in which terms cancel is as
-        inexact as its terms are large. For other outputs the comparative tier takes the size of the output itself."""
+    def magnitudes(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        """By output name: the size of the terms of which an element of `expected`, the reference, is the sum. Where
+        they cancel, it is as inexact as they are large. The comparative tier takes that of others from themselves."""
         return {}
 
     @property

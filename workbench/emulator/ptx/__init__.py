@@ -7,7 +7,6 @@ shape this package. Bodies of functions are passed over until they are asked for
 kernels in a file. One regular expression is matched a statement, and operands are parsed once a scope, so that 20,000
 lines take well under a second."""
 
-from .conditions import conditions
 from .parser import Module, parse
 from .tree import (
     Address,
@@ -53,7 +52,6 @@ __all__ = [
     "Symbol",
     "Variable",
     "Vector",
-    "conditions",
     "parse",
     "readable_symbol",
     "source_files",

@@ -277,7 +277,7 @@ class AttentionProblem(GroupedHeads):
 
         return self.solved(inputs, solver, np.float32)
 
-    def magnitudes(self, inputs: Arrays) -> Arrays:
+    def magnitudes(self, inputs: Arrays, expected: Arrays) -> Arrays:
         """That of sums over keys, whose terms cancel, and have errors that are as good as independent: the result, and
         the root of the sum of the squares of its terms. A weight is as large as a number whose rounding errs as much:
         itself, or the fp32 sums in its logit, or the least weight. Of lse the result is as good."""

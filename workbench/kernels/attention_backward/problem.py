@@ -141,7 +141,7 @@ class AttentionBackwardProblem(AttentionProblem):
 
         return self.gradients(inputs, solver, np.float32)
 
-    def magnitudes(self, inputs: Arrays) -> Arrays:
+    def magnitudes(self, inputs: Arrays, expected: Arrays) -> Arrays:
         """Those of sums over keys and over queries. The gradient of a logit is as large as a number whose rounding errs
         as much: itself, or the fp32 sums that cancel in it, or the least weight."""
         dtype = dtype_of(self.dtype)

@@ -178,9 +178,9 @@ class AttentionVarlenProblem(GroupedHeads):
     def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays:
         return self.solved(inputs, lambda p, given: p.model(given, backwards=backwards), np.float32)
 
-    def magnitudes(self, inputs: Arrays) -> Arrays:
+    def magnitudes(self, inputs: Arrays, expected: Arrays) -> Arrays:
         def alone(p: AttentionProblem, given: Arrays) -> Arrays:
-            return {**p.magnitudes(given), "lse": np.zeros((1, p.heads, p.rows), np.float32)}
+            return {**p.magnitudes(given, {}), "lse": np.zeros((1, p.heads, p.rows), np.float32)}
 
         return {"o": self.solved(inputs, alone, np.float32)["o"]}
 
