@@ -34,8 +34,7 @@ from workbench.devices import open_device
 from workbench.kernels.gemm import tiling
 from workbench.model.calls import Function
 from workbench.model.cost_model import Constants, Work, misfit, predict
-from workbench.model.launch import ceil_div
-from workbench.model.machine import H200
+from workbench.model.launch import H200, ceil_div
 from workbench.ops.dispatch import Operators
 from workbench.records import cost, store
 from workbench.toolchain.compiling import CompileError

@@ -22,8 +22,7 @@ from workbench.devices.cuda import CudaDevice
 from workbench.devices.ready import LaunchConfig
 from workbench.model import calls
 from workbench.model.arrays import Array
-from workbench.model.launch import Launch
-from workbench.model.machine import H200
+from workbench.model.launch import H200, Launch
 from workbench.model.results import Verdict
 from workbench.model.tensor_map import TensorMap
 from workbench.ops import dispatch, launched, prepared

@@ -10,8 +10,7 @@ import numpy as np
 from workbench.devices.base import OnMachine
 from workbench.judge.case import quiet
 from workbench.model.arrays import Array, Arrays
-from workbench.model.launch import Plan
-from workbench.model.machine import H200
+from workbench.model.launch import H200, Plan
 from workbench.model.problem import Problem
 from workbench.model.results import DeviceInfo
 from workbench.toolchain.compiler import Compiled

@@ -15,8 +15,8 @@ from synthetic import EMULATOR, H200
 from workbench.devices import Fault
 from workbench.devices.base import OnMachine
 from workbench.model.arrays import Array, Arrays
+from workbench.model.launch import H200 as MACHINE
 from workbench.model.launch import Plan
-from workbench.model.machine import H200 as MACHINE
 from workbench.model.results import DeviceInfo, Verdict
 from workbench.toolchain.compiler import Compiled
 

@@ -31,8 +31,8 @@ from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 from workbench.measure import baselines, peers, timing
 from workbench.measure.baselines import Prepared, host
 from workbench.model.arrays import Array
+from workbench.model.errors import BadOperation
 from workbench.model.operation import Baseline, Operation
-from workbench.model.origin import BadOperation
 from workbench.model.problem import Problem
 from workbench.model.results import HostTiming, Measurement, Run
 from workbench.records import store

@@ -21,7 +21,7 @@ from workbench import ops
 from workbench.catalogue import registry
 from workbench.kernels.gemm import GemmProblem
 from workbench.model.cost_model import L2_BANDWIDTH, Constants, Work, fit, least_us, predict
-from workbench.model.machine import H200
+from workbench.model.launch import H200
 from workbench.ops import choice
 from workbench.records import cost, tuned
 

@@ -32,8 +32,7 @@ from workbench.kernels.conv2d.operation import sizes
 from workbench.kernels.conv2d.problem import SHAPES, touched
 from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
-from workbench.model.launch import ceil_div
-from workbench.model.machine import H200
+from workbench.model.launch import H200, ceil_div
 from workbench.model.problem import ProblemError, Tier
 from workbench.toolchain.compiler import translate_source
 

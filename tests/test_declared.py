@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.kernels.vector_add import VectorAddProblem
+from workbench.model.errors import BadOperation
 from workbench.model.operation import Operation
-from workbench.model.origin import BadOperation
 from workbench.model.problem import Size
 from workbench.model.results import Failure, Verdict
 from workbench.model.stage import Stage

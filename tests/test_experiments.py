@@ -26,7 +26,7 @@ from workbench.measure import timing
 from workbench.model.problem import Problem
 from workbench.model.results import Measurement, ResultsError, Timing, Verdict
 from workbench.model.stage import Stage
-from workbench.toolchain import ncu, occupancy
+from workbench.toolchain import compiler, ncu
 from workbench.toolchain.compiler import cache_folder
 
 NAMES = [experiment.name for experiment in EXPERIMENTS]
@@ -98,7 +98,7 @@ def test_arithmetic_crowds_out_everything_else() -> None:
 def test_no_experiment_spills_registers(name: str) -> None:
     (experiment,) = experiments.select([name])
     points = [experiment.at(stage, value) for stage in experiment.operation.stages for value in experiment.values(SMS)]
-    assert [r for stage, problem, _ in points for r in occupancy.resources(stage, problem) if r.spill_bytes] == []
+    assert [r for stage, problem, _ in points for r in compiler.resources(stage, problem) if r.spill_bytes] == []
 
 
 def few(experiment: Experiment, values: tuple[int, ...]) -> Experiment:

@@ -21,7 +21,7 @@ from workbench.kernels.rows import gradients, groups
 from workbench.kernels.scan import ScanProblem
 from workbench.kernels.softmax import SoftmaxProblem
 from workbench.kernels.transpose import LARGE, TRANSPOSE, TransposeProblem
-from workbench.model.machine import H200
+from workbench.model.launch import H200
 from workbench.model.problem import Problem
 
 

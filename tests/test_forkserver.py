@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from workbench.catalogue import registry
-from workbench.model.origin import BadStage
+from workbench.model.errors import BadStage
 from workbench.sandbox import child, host
 
 only_where_there_is_one = pytest.mark.skipif(not child.usable(), reason="there is no fork server on this system")

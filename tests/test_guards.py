@@ -15,8 +15,8 @@ import pytest
 from workbench import emulator
 from workbench.catalogue import registry
 from workbench.devices import Fault, cuda, open_device
+from workbench.devices.base import PATTERN, ZONE, shift
 from workbench.devices.emulated import EmulatedDevice
-from workbench.devices.launch_checks import PATTERN, ZONE, shift
 from workbench.harness import run_problem
 from workbench.judge.case import compare
 from workbench.kernels.gemm import GemmProblem

@@ -15,7 +15,7 @@ from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import drawn
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.scan import ScanProblem
-from workbench.model.machine import B200, H200, kept_by_machine, machine, planning_for, scaled
+from workbench.model.launch import B200, H200, kept_by_machine, machine, planning_for, scaled
 from workbench.model.results import Verdict
 from workbench.model.stage import Stage
 from workbench.records.store import slug

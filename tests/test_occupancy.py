@@ -21,8 +21,7 @@ from workbench.model.launch import Launch, ceil_div
 from workbench.model.problem import Problem, ProblemError
 from workbench.model.stage import Stage
 from workbench.records import tuned
-from workbench.toolchain.compiler import compile_source
-from workbench.toolchain.occupancy import occupancy, resources, suite_resources
+from workbench.toolchain.compiler import compile_source, resources, suite_resources
 
 KIB = 1024
 
@@ -48,7 +47,7 @@ KIB = 1024
 def test_occupancy_of_worked_examples(
     registers: int, shared: int, threads: int, architecture: int, blocks: int, fraction: float, limiter: str
 ) -> None:
-    found = occupancy(registers, shared, threads, architecture)
+    found = BY_CAPABILITY[architecture].occupancy(threads, shared, registers)
     assert (found.blocks, found.fraction, found.limiter) == (blocks, fraction, limiter)
 
 
@@ -64,28 +63,29 @@ def test_occupancy_of_worked_examples(
 def test_a_launch_that_cannot_run_has_no_resident_block(
     registers: int, shared: int, threads: int, limiter: str
 ) -> None:
-    found = occupancy(registers, shared, threads)
+    found = BY_CAPABILITY[90].occupancy(threads, shared, registers)
     assert (found.blocks, found.fraction, found.limiter) == (0, 0.0, limiter)
 
 
 def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(ValueError, match=r"capability 3\.5; known are 7\.5"):
-        occupancy(32, 0, 32, 35)
+        resources(registry.operations()["gemm"].stages[0], GemmProblem(m=64, n=64, k=64), 35)
 
 
 @given(st.integers(1, 255), st.integers(0, 227 * KIB), st.integers(1, 1024), st.sampled_from(sorted(BY_CAPABILITY)))
 def test_resident_blocks_fit_and_more_of_anything_never_helps(
     registers: int, shared: int, threads: int, architecture: int
 ) -> None:
-    limits, found = BY_CAPABILITY[architecture], occupancy(registers, shared, threads, architecture)
+    limits = BY_CAPABILITY[architecture]
+    found = limits.occupancy(threads, shared, registers)
     warps = found.blocks * -(-threads // 32)
     assert warps <= limits.max_warps_per_sm
     assert found.blocks <= limits.max_blocks_per_sm
     assert warps * 32 * registers <= limits.registers_per_sm
     assert found.blocks * (shared + limits.shared_reserved_per_block) <= limits.shared_per_sm
     assert found.fraction == warps / limits.max_warps_per_sm
-    for more in ((registers + 1, shared, threads), (registers, shared + 1, threads), (registers, shared, threads + 1)):
-        assert occupancy(*more, architecture).blocks <= found.blocks
+    for more in ((threads, shared, registers + 1), (threads, shared + 1, registers), (threads + 1, shared, registers)):
+        assert limits.occupancy(*more).blocks <= found.blocks
 
 
 def test_resources_of_a_compiled_stage() -> None:

@@ -19,7 +19,7 @@ from workbench.catalogue import registry
 from workbench.cli import sessions
 from workbench.devices import Device, open_device
 from workbench.measure import timing
-from workbench.model.machine import H200, MACHINES
+from workbench.model.launch import H200, MACHINES
 from workbench.model.results import Run, StageResult, Verdict, Verification
 from workbench.records import store
 from workbench.run import budget, rounds

@@ -11,7 +11,7 @@ import pytest
 
 from workbench import emulator
 from workbench.catalogue import registry
-from workbench.devices import Fault, launch_checks, open_device
+from workbench.devices import Fault, base, open_device
 from workbench.emulator.program import Signature
 from workbench.model.launch import Launch, Plan
 from workbench.model.results import Verdict
@@ -35,7 +35,7 @@ def refused(request: pytest.FixtureRequest) -> Any:
         changed = dataclasses.replace(launch, **changes)
         try:
             if request.param == "gpu":
-                launch_checks.check(compiled, changed, PROBLEM.arrays(), POINTERS, emulator.H200)
+                base.check(compiled, changed, PROBLEM.arrays(), POINTERS, emulator.H200)
             else:
                 storage = {name: array.poisoned() for name, array in PROBLEM.arrays().items()}
                 open_device("emulator").bind(compiled, Plan((changed,)), PROBLEM.arrays(), storage).run()
@@ -96,7 +96,7 @@ def test_registers_are_counted() -> None:
     (launch,) = STAGE.plan(PROBLEM).launches
     few = dataclasses.replace(emulator.H200, registers_per_sm=1024)
     with pytest.raises(Fault, match="registers; a multiprocessor of NVIDIA H200 has 1024"):
-        launch_checks.check(compiled, launch, PROBLEM.arrays(), POINTERS, few)
+        base.check(compiled, launch, PROBLEM.arrays(), POINTERS, few)
 
 
 def test_limits_are_those_of_the_device() -> None:
@@ -109,13 +109,13 @@ def test_limits_are_those_of_the_device() -> None:
         "sharedMemPerMultiprocessor": 102_400,
         "regsPerBlock": 65_536,
     }
-    limits = launch_checks.limits_of("a small GPU", 86, properties)
+    limits = base.limits_of("a small GPU", 86, properties)
     assert (limits.max_threads_per_block, limits.shared_per_block, limits.arch) == (512, 101_376, "sm_86")
 
 
 def test_without_the_engine_the_driver_is_left_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_checks, "emulator", None)
-    assert launch_checks.limits_of("any", 90, {}) is None
+    monkeypatch.setattr(base, "emulator", None)
+    assert base.limits_of("any", 90, {}) is None
 
 
 OF_ALL_KINDS = """
@@ -198,7 +198,7 @@ MODULE = '.version 8.5\n.target sm_90a\n.entry k(.param .u64 x)\n{\n.pragma "}";
     ],
 )
 def test_a_module_that_cannot_be_read_is_left_to_the_driver(ptx: str, known: bool) -> None:
-    kernels = launch_checks._kernels(ptx, ptx)
+    kernels = base._kernels(ptx, ptx)
     assert (kernels is not None) is known
     assert not known or list(kernels) == ["k"]
 
@@ -212,4 +212,4 @@ def test_a_module_that_cannot_be_read_is_left_to_the_driver(ptx: str, known: boo
     ],
 )
 def test_a_kernel_that_is_not_there_is_said_with_what_to_write(there: list[str], said: str) -> None:
-    assert str(launch_checks.no_kernel("negate", there)) == f"there is no kernel negate; {said}"
+    assert str(base.no_kernel("negate", there)) == f"there is no kernel negate; {said}"

@@ -20,7 +20,7 @@ from workbench.kernels.gemm import GemmProblem
 from workbench.model.default_controls import default_controls
 from workbench.model.distributions import Distribution
 from workbench.model.dtypes import INT32
-from workbench.model.origin import BadOperation
+from workbench.model.errors import BadOperation
 from workbench.model.results import Verdict, Verification
 
 SMALL = Size(extent=70, work=500)

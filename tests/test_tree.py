@@ -9,9 +9,9 @@ import pytest
 
 from workbench.catalogue import registry
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
+from workbench.model.errors import BadOperation
 from workbench.model.launch import Launch
 from workbench.model.operation import Operation
-from workbench.model.origin import BadOperation
 from workbench.model.stage import Place, Stage
 
 

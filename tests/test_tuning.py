@@ -25,7 +25,7 @@ from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 from workbench.measure import configurations, places, plausibility, timing, tuning
 from workbench.measure.places import Here, There
 from workbench.measure.tuning import Proposals, Tuning, allowed, tune
-from workbench.model import machine
+from workbench.model import launch
 from workbench.model.arrays import Array, Arrays
 from workbench.model.launch import Plan
 from workbench.model.problem import Size
@@ -65,7 +65,7 @@ class Inline(Executor):
 class Gpu(OnMachine):
     """Adds vectors in NumPy, in a time that depends on the parameters with which the kernel was compiled."""
 
-    name, machine, times = "cuda", machine.H200, True
+    name, machine, times = "cuda", launch.H200, True
 
     def __init__(self, clock: Clock, seed: int = 0) -> None:
         self.clock, self.random = clock, random.Random(seed)

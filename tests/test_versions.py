@@ -22,7 +22,7 @@ from synthetic import EMULATOR, H200, environment, timed_run
 
 from workbench.catalogue import registry
 from workbench.cli import sessions
-from workbench.model import origin
+from workbench.model import errors, origin
 from workbench.model.errors import Notice
 from workbench.model.results import Failure, Run, Verdict
 from workbench.model.stage import Stage
@@ -550,4 +550,4 @@ def test_a_database_of_another_version_of_the_workbench(store: Versions) -> None
 def test_a_stage_is_kept_whose_text_python_cannot_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "behind_a_text.py").write_text('plan = (r"""\n""", lambda p: p)[1]\n')
     monkeypatch.syspath_prepend(tmp_path)
-    assert origin.text_of(importlib.import_module("behind_a_text").plan) == '""", lambda p: p)[1]\n'
+    assert errors.text_of(importlib.import_module("behind_a_text").plan) == '""", lambda p: p)[1]\n'

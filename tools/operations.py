@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.catalogue import registry
-from workbench.model.machine import H200
+from workbench.model.launch import H200
 from workbench.model.operation import Operation
 from workbench.model.stage import Stage
 from workbench.toolchain.compiler import target_of

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from .measure.baselines.pytorch import baseline_error
     from .model.arrays import Array, Arrays
     from .model.dtypes import BF16, DTYPES, E2M1, E4M3, E5M2, E8M0, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
-    from .model.launch import Launch, Plan, ceil_div
-    from .model.machine import Machine, machine
+    from .model.launch import Launch, Machine, Plan, ceil_div, machine
     from .model.operation import Operation
     from .model.problem import Cost, Invariant, Problem, ProblemError, Size, Tier, draw_values, extents
     from .model.short import simple_operation
@@ -49,8 +48,7 @@ _WHERE = {
         "dtype_of",
     ),
     "model.arrays": ("Array", "Arrays"),
-    "model.launch": ("Launch", "Plan", "ceil_div"),
-    "model.machine": ("Machine", "machine"),
+    "model.launch": ("Launch", "Machine", "Plan", "ceil_div", "machine"),
     "model.tensor_map": ("Im2col", "TensorMap"),
     "model.problem": ("Cost", "Invariant", "Problem", "ProblemError", "Size", "Tier", "draw_values", "extents"),
     "model.short": ("simple_operation",),

@@ -26,7 +26,7 @@ from .judge.launches import broken_invariant, many, repeat, solve
 from .judge.reaching import OUTCOMES, Reaching, listed
 from .model.arrays import Arrays
 from .model.distributions import Distribution
-from .model.origin import BadOperation
+from .model.errors import BadOperation
 from .model.problem import Problem, Tier
 from .model.results import Agreement, Failure, Verdict, Verification
 from .model.stage import Stage

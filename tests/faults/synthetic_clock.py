@@ -16,8 +16,7 @@ from workbench.devices.base import OnMachine
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.measure import timing
 from workbench.model.arrays import Array
-from workbench.model.launch import Plan
-from workbench.model.machine import H200
+from workbench.model.launch import H200, Plan
 from workbench.model.results import Conditions, DeviceInfo, Measurement
 
 sys.path.append(str(Path(__file__).parents[1]))  # scripts of this folder are started without it

@@ -26,9 +26,9 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from .. import kernels
-from ..model.errors import WrongUsage, hint, limit
+from ..model.errors import BadOperation, BadStage, WrongUsage, declares, hint, limit, trouble
 from ..model.operation import Operation
-from ..model.origin import BUILT_IN, SUFFIXES, BadOperation, BadStage, declares, trouble
+from ..model.origin import BUILT_IN, SUFFIXES
 from ..model.stage import SOURCES_BESIDE, Place, Stage
 from ..sandbox import child
 from ..sandbox.host import Host, Remote, StageModule, declare

@@ -13,7 +13,7 @@ from typing import Any
 from .. import harness
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, IsolatedDevice, open_device
-from ..model.origin import BadOperation
+from ..model.errors import BadOperation
 from ..model.problem import Problem, ProblemError
 from ..model.results import HAZARDS, Failure, Verdict, Verification
 from ..model.stage import Stage

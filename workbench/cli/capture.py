@@ -12,7 +12,7 @@ import click
 from .. import __version__
 from ..model.errors import WorkbenchError, shown
 from . import documents
-from .options import Number, options
+from .main import Number, options
 
 if TYPE_CHECKING:
     from ..emulator.capture import Captured

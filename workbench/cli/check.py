@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..model.dtypes import SPELLINGS
-from .options import options
+from .main import options
 
 if TYPE_CHECKING:
     from ..emulator.host_code import SourceFiles

@@ -20,7 +20,7 @@ from ..report.changes import By, Comparison
 from ..report.differences import Difference, Row
 from . import documents
 from .console import OUTCOMES, console, table
-from .options import Number, ResultFile, options
+from .main import Number, ResultFile, options
 from .sessions import problems_of
 
 COMPARE_VERDICTS = """\b

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import options
+from .main import options
 
 if TYPE_CHECKING:
     from .. import emulator

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import Number, OutputFile, options, trace_options
+from .main import Number, OutputFile, options, trace_options
 
 EMULATE_ARGUMENTS = """Arguments, one --arg for each parameter of the kernel, in their order:
 

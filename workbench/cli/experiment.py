@@ -13,7 +13,7 @@ from ..records.store import slug
 from ..report.evidence import explain, failed
 from . import documents
 from .console import StageProgress, console, notice, table
-from .options import options
+from .main import options
 from .sessions import check_writable, opened
 
 

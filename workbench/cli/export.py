@@ -8,7 +8,7 @@ import click
 
 from ..devices import DeviceUnavailable
 from . import documents
-from .options import options
+from .main import options
 
 
 @click.command()

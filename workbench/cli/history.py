@@ -17,7 +17,7 @@ from ..report import history_page
 from ..report.changes import StatisticsUnavailable
 from . import documents
 from .console import OUTCOMES, console, notice, table
-from .options import ResultFile, options, specs_argument
+from .main import ResultFile, options, specs_argument
 from .sessions import problems_of
 
 

@@ -15,11 +15,11 @@ from ..inspect.profile import default_problem
 from ..model.errors import WorkbenchError, WrongUsage, shown
 from ..model.results import Resources
 from ..report import derived, judged
-from ..toolchain import disassembly, occupancy
+from ..toolchain import compiler, disassembly
 from ..toolchain.compiler import compile_stage
 from . import documents
 from .console import Fitting, console, notice, table
-from .options import OutputFile, options, specs_argument, trace_options, unwritable
+from .main import OutputFile, options, specs_argument, trace_options, unwritable
 from .sessions import one_stage, opened, problems_of
 
 BYTES = ("static", "dynamic", "spills")
@@ -46,7 +46,7 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
         if chosen and (reason := stage.supports(chosen)):
             notice(f"{stage.spec} does not take {chosen}: {reason}")
             continue
-        if resources := occupancy.suite_resources(stage, suite):
+        if resources := compiler.suite_resources(stage, suite):
             found[stage.spec] = resources
         for problem in suite:
             if stage.supports(problem) is None:

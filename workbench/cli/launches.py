@@ -18,7 +18,7 @@ from .. import emulator
 from ..emulator.source import listed
 from ..model.dtypes import BOOL, DTYPES, E8M0, SPELLINGS
 from ..model.errors import WorkbenchError, WrongUsage
-from .options import unwritable
+from .main import unwritable
 
 FILLS = ("zeros", "ones", "random", "arange", "nan", "uninitialised")
 _ARGUMENT = re.compile(

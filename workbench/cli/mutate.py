@@ -12,7 +12,7 @@ from ..records import environment
 from ..workers.cluster import Processes
 from . import documents
 from .console import StageProgress, console
-from .options import options, specs_argument
+from .main import options, specs_argument
 from .sessions import connected, opened
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from ..catalogue import registry
 from ..checks.mutate import code_of
-from ..model.errors import WrongUsage, hint
+from ..model.errors import WrongUsage, hint, text_of
 from ..model.operation import Operation
-from ..model.origin import BUILT_IN, text_of
+from ..model.origin import BUILT_IN
 from ..model.stage import Stage
 
 TEMPLATES = Path(__file__).parents[1] / "templates"

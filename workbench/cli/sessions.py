@@ -20,8 +20,7 @@ from ..checks import sanitizer
 from ..devices import Device, open_device
 from ..inspect.profile import default_problem
 from ..measure.places import Here, There
-from ..model.errors import WorkbenchError
-from ..model.origin import declared
+from ..model.errors import WorkbenchError, declared
 from ..model.problem import Problem, ProblemError
 from ..model.results import Run, Verdict
 from ..model.stage import Stage

@@ -17,7 +17,7 @@ from ..model.stage import Stage
 from . import documents, new, tasks
 from .console import console, table
 from .doctor import State, examine
-from .options import options, specs_argument
+from .main import options, specs_argument
 
 
 @click.command("list")

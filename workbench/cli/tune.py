@@ -17,8 +17,7 @@ from ..records import tuned
 from ..report import derived
 from . import documents
 from .console import StageProgress, console, notice, table
-from .main import Interrupted
-from .options import options, specs_argument
+from .main import Interrupted, options, specs_argument
 from .sessions import place_of, problems_of
 
 

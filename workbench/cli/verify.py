@@ -26,7 +26,7 @@ from ..run.verifier import Session
 from ..run.watch import files_of
 from . import budget, documents
 from .console import StageProgress, console, notice, table
-from .options import options, specs_argument
+from .main import options, specs_argument
 from .sessions import (
     device_or_cluster,
     finishing,

@@ -8,7 +8,7 @@ import click
 
 from ..run import watch as watching
 from . import documents
-from .options import options
+from .main import options
 from .sessions import one_stage
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..model.machine import emulated_machine
+from ..model.launch import emulated_machine
 from ..model.origin import DEVICES
 from .base import BoundPlan, Device, DeviceUnavailable, Fault, machine_for
 from .isolated import IsolatedDevice

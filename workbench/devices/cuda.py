@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array
-from ..model.launch import Argument, Dim3, Launch, Plan
-from ..model.machine import Machine
+from ..model.launch import Argument, Dim3, Launch, Machine, Plan
 from ..model.results import DeviceInfo, Verdict
 from ..model.tensor_map import TensorMap
 from ..toolchain.compiler import Compiled, compile_source
-from . import launch_checks, tensor_maps
+from . import base, tensor_maps
 from .base import DeviceUnavailable, Fault, OnMachine
 from .lending import Lent, borrowed
 from .ready import MapAt, Pointer, ReadyLaunch, ReadyPlan
@@ -93,7 +92,7 @@ class CudaDevice(OnMachine):
             shared_bytes=properties["sharedMemPerBlockOptin"],
             registers=properties["regsPerMultiprocessor"],
         )
-        self.limits = launch_checks.limits_of(properties["name"].decode(), self.architecture, properties)
+        self.limits = base.limits_of(properties["name"].decode(), self.architecture, properties)
 
     @cached_property
     def _cupy(self) -> Any:
@@ -211,7 +210,7 @@ class CudaDevice(OnMachine):
             index, addresses = {name: place for place, name in enumerate(pointers)}, list(pointers.values())
             plan = self.ready(compiled, Plan((launch,)), index, arrays, addresses)
             return lambda: plan(addresses, self._cupy.cuda.get_current_stream().ptr)
-        launch_checks.check(compiled, launch, arrays, pointers, self.limits)
+        base.check(compiled, launch, arrays, pointers, self.limits)
         function = self.function(compiled, launch)
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
         grid = self._grid(function.kernel.ptr, launch)
@@ -231,7 +230,7 @@ class CudaDevice(OnMachine):
         device is the current one. Raises Fault."""
         launches, pointers = [], {name: addresses[place] for name, place in index.items()}
         for launch in plan.launches:
-            launch_checks.check(compiled, launch, arrays, pointers, self.limits)
+            base.check(compiled, launch, arrays, pointers, self.limits)
             function = self.loaded(compiled, launch)
             args = tuple(self._ready(a, arrays, index) for a in launch.args)
             shape = self._grid(function, launch), launch.block, launch.shared_bytes
@@ -356,9 +355,9 @@ class CudaPlan:
             if device.bare:
                 self.buffers[name] = device.empty(array.nbytes)
             else:
-                shift = launch_checks.shift(plan.alignment(name, array), seed)
-                memory = self._guarded[name] = device.filled(array.nbytes + 2 * launch_checks.ZONE + shift)[shift:]
-                self.buffers[name] = launch_checks.guard(memory)
+                shift = base.shift(plan.alignment(name, array), seed)
+                memory = self._guarded[name] = device.filled(array.nbytes + 2 * base.ZONE + shift)[shift:]
+                self.buffers[name] = base.guard(memory)
             if array.zero or array.inout or not (device.bare and array.output):
                 if name in storage:
                     put(self.buffers[name], storage[name])
@@ -394,10 +393,10 @@ class CudaPlan:
         """Wait for what was enqueued and look at the red zones, and at what has to be zero again. Raises Fault."""
         self._device.synchronize()
         for name, memory in self._guarded.items():
-            launch_checks.check_zones(name, self.arrays[name], memory)
+            base.check_zones(name, self.arrays[name], memory)
         for name, array in self.arrays.items():
             if array.zero:
-                launch_checks.check_zero(name, array, self.buffers[name].get())
+                base.check_zero(name, array, self.buffers[name].get())
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._first = {name: storage[name] for name in self._first if name in storage}

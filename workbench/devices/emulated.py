@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array
-from ..model.launch import Launch, Plan
-from ..model.machine import H200, MACHINES, Machine, emulated_name, of_architecture
+from ..model.launch import H200, MACHINES, Launch, Machine, Plan, emulated_name, of_architecture
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled, target_of
 from ..toolchain.findings import hazard_of
-from . import launch_checks
-from .base import DeviceUnavailable, Fault, OnMachine
-from .launch_checks import argument_of, check_cluster, no_kernel
+from . import base
+from .base import DeviceUnavailable, Fault, OnMachine, argument_of, check_cluster, no_kernel
 
 try:
     from .. import emulator
@@ -234,9 +232,9 @@ class _EmulatedPlan:
                 raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
         for name, array in self._arrays.items():
             if array.zero:
-                launch_checks.check_zero(name, array, self.read(name))
+                base.check_zero(name, array, self.read(name))
             if array.output and name not in self._plan.scratch:
-                launch_checks.check_whole(name, array, self._memory.initialised(self._allocations[name]))
+                base.check_whole(name, array, self._memory.initialised(self._allocations[name]))
 
     def _prepared(self, launch: Launch) -> execution.Prepared:
         """A launch, checked. Raises Fault, LaunchError and ArgumentError."""

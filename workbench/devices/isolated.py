@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array
-from ..model.launch import Plan
-from ..model.machine import Machine
+from ..model.launch import Machine, Plan
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled
 from .base import BoundPlan, Device, DeviceUnavailable, Fault, OnMachine

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array
-from ..model.results import Verdict
+from ..model.results import Fault, Verdict
 from ..model.tensor_map import Im2col, TensorLayout, TensorMap
-from .base import Fault
 
 SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}

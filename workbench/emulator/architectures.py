@@ -129,6 +129,25 @@ def missing(opcode: str, arch: str) -> str | None:
     return f"{arch} does not have it, it needs sm_{needed} or later" if _version(arch) < needed else None
 
 
+WARP = 32
+
+REGISTERS_PER_THREAD, REGISTER_UNIT, WARP_UNIT, SHARED_UNIT = 255, 256, 4, 128
+"""Most registers of a thread; the units in which registers are given to a warp, warps to the four schedulers, and bytes
+of shared memory to a block."""
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Resident blocks a multiprocessor, resident warps as a fraction of the most there can be, and what runs out
+    first.
+
+    Clusters are not considered: they can only lower what is given here. `blocks` is 0 for a launch that cannot run."""
+
+    blocks: int
+    fraction: float
+    limiter: str
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
     """Limits of one device; memory in bytes."""
@@ -148,18 +167,30 @@ class DeviceLimits:
     registers_per_sm: int = 65_536
     max_parameter_bytes: int = 32_764
 
+    def occupancy(self, threads: int, shared_bytes: int, registers: int | None = None) -> Occupancy:
+        """Theoretical occupancy of a kernel with so many `threads` and `shared_bytes`, static and dynamic, a block, and
+        `registers` a thread; unknown register counts do not limit."""
+        warps = -(-threads // WARP)
+        for excess, limiter in (
+            (threads > self.max_threads_per_block, f"more than {self.max_threads_per_block} threads a block"),
+            ((registers or 0) > REGISTERS_PER_THREAD, f"more than {REGISTERS_PER_THREAD} registers a thread"),
+            (shared_bytes > self.shared_per_block, f"more than {self.shared_per_block} bytes of shared memory a block"),
+        ):
+            if excess:
+                return Occupancy(0, 0.0, limiter)
+        fits = {"warps": self.max_warps_per_sm // warps, "blocks": self.max_blocks_per_sm}
+        if registers:
+            warp_registers = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
+            fits["registers"] = self.registers_per_sm // warp_registers // WARP_UNIT * WARP_UNIT // warps
+        if block_shared := -(-(shared_bytes + self.shared_reserved_per_block) // SHARED_UNIT) * SHARED_UNIT:
+            fits["shared memory"] = self.shared_per_sm // block_shared
+        blocks = min(fits.values())
+        limiter = " and ".join(name for name, most in fits.items() if most == blocks)
+        return Occupancy(blocks, blocks * warps / self.max_warps_per_sm, limiter)
+
     def blocks_per_sm(self, threads: int, shared_bytes: int, registers_per_thread: int | None = None) -> int:
-        """Blocks that one multiprocessor holds, at least one. Unknown register counts do not limit."""
-        warps = -(-threads // 32)
-        fitting = [
-            self.max_blocks_per_sm,
-            self.max_warps_per_sm // warps,
-            self.shared_per_sm // max(shared_bytes + self.shared_reserved_per_block, 1),
-        ]
-        if registers_per_thread:
-            of_a_warp = -(-registers_per_thread * 32 // 256) * 256  # registers are given out 256 at a time
-            fitting.append(self.registers_per_sm // (of_a_warp * warps))
-        return max(1, min(fitting))
+        """Blocks that one multiprocessor holds, at least one."""
+        return max(1, self.occupancy(threads, shared_bytes, registers_per_thread).blocks)
 
     def resident_blocks(self, threads: int, shared_bytes: int, registers_per_thread: int | None = None) -> int:
         """Blocks that the whole device holds."""

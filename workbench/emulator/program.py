@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -15,7 +16,7 @@ from . import _engine, ptx
 from .architectures import DEFAULT, chosen
 from .decode import ALLOCA, ALLOCA_BYTES, Layout, decode
 from .memory import HEAP, Allocation, Memory
-from .source_lines import asm_at_its_first_line, text_of
+from .source_lines import text_of
 from .table import DecodedEntry
 
 _MOST_VARIABLE_BYTES = 1 << 30
@@ -417,3 +418,47 @@ def kernel_line(instruction: ptx.Instruction) -> ptx.SourceLocation:
     """Where an instruction stands in the kernel's own file: what headers make of it is the calling line's."""
     places = (instruction.location, *instruction.location.inlined_at)
     return next(place for place in places if place.file == places[-1].file)
+
+
+_BEGIN = "// begin inline asm"
+_PLACE_OR_ASM = re.compile(rf"^[ \t]*\.loc[ \t]+(\d+)[ \t]+(\d+)[ \t]+(\d+)(.*)$|^[ \t]*{_BEGIN}", re.MULTILINE)
+_ASM = re.compile(r"\b(?:asm|__asm__)\s*(?:(?:volatile|__volatile__)\s*)?\(")
+_ASM_PART = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|[()]', re.DOTALL)
+
+
+def asm_at_its_first_line(text: str, sources: Mapping[str, str]) -> str:
+    """PTX in which an asm statement over several lines has the place of its first.
+
+    NVRTC 13.0 gives it that of one of its operands, as NVRTC 13.5 does not. Lines of the PTX keep their numbers.
+    `sources` are texts of CUDA sources by file name; others are read where they exist."""
+    if _BEGIN not in text:
+        return text
+    first = {number: _asm_lines(text_of(path, sources)) for number, path in ptx.source_files(text).items()}
+    if not any(first.values()):
+        return text
+    last: re.Match[str] | None = None
+
+    def placed(found: re.Match[str]) -> str:
+        nonlocal last
+        if found[1]:
+            last = found
+        elif last and (line := first.get(int(last[1]), {}).get(int(last[2]))):
+            return f"\t.loc\t{last[1]} {line} {last[3]}{last[4]} {found[0].strip()}"
+        return found[0]
+
+    return _PLACE_OR_ASM.sub(placed, text)
+
+
+def _asm_lines(text: str) -> dict[int, int]:
+    """The first line of the asm statement that each line of one continues."""
+    lines: dict[int, int] = {}
+    ends = [match.start() for match in re.finditer("\n", text)]
+    for statement in _ASM.finditer(text):
+        depth, position = 1, statement.end()
+        while depth and (part := _ASM_PART.search(text, position)):
+            depth += {"(": 1, ")": -1}.get(part[0], 0)
+            position = part.end()
+        if not depth:
+            first, final = (bisect(ends, place) + 1 for place in (statement.start(), position - 1))
+            lines |= dict.fromkeys(range(first + 1, final + 1), first)
+    return lines

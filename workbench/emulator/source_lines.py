@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import linecache
-import re
-from bisect import bisect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from os import PathLike
 from pathlib import Path
 
-from .ptx import SourceLocation, source_files
+from .ptx import SourceLocation
 
 # -------------------------------------------------------------------------------------------------------------- headers
 RANDOM = "curand"
@@ -149,47 +147,3 @@ def text_of(file: str, sources: Mapping[str, str]) -> str:
         if name in sources:
             return sources[name]
     return "".join(linecache.getlines(file))
-
-
-_BEGIN = "// begin inline asm"
-_PLACE_OR_ASM = re.compile(rf"^[ \t]*\.loc[ \t]+(\d+)[ \t]+(\d+)[ \t]+(\d+)(.*)$|^[ \t]*{_BEGIN}", re.MULTILINE)
-_ASM = re.compile(r"\b(?:asm|__asm__)\s*(?:(?:volatile|__volatile__)\s*)?\(")
-_ASM_PART = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|[()]', re.DOTALL)
-
-
-def asm_at_its_first_line(ptx: str, sources: Mapping[str, str]) -> str:
-    """PTX in which an asm statement over several lines has the place of its first.
-
-    NVRTC 13.0 gives it that of one of its operands, as NVRTC 13.5 does not. Lines of the PTX keep their numbers.
-    `sources` are texts of CUDA sources by file name; others are read where they exist."""
-    if _BEGIN not in ptx:
-        return ptx
-    first = {number: _asm_lines(text_of(path, sources)) for number, path in source_files(ptx).items()}
-    if not any(first.values()):
-        return ptx
-    last: re.Match[str] | None = None
-
-    def placed(found: re.Match[str]) -> str:
-        nonlocal last
-        if found[1]:
-            last = found
-        elif last and (line := first.get(int(last[1]), {}).get(int(last[2]))):
-            return f"\t.loc\t{last[1]} {line} {last[3]}{last[4]} {found[0].strip()}"
-        return found[0]
-
-    return _PLACE_OR_ASM.sub(placed, ptx)
-
-
-def _asm_lines(text: str) -> dict[int, int]:
-    """The first line of the asm statement that each line of one continues."""
-    lines: dict[int, int] = {}
-    ends = [match.start() for match in re.finditer("\n", text)]
-    for statement in _ASM.finditer(text):
-        depth, position = 1, statement.end()
-        while depth and (part := _ASM_PART.search(text, position)):
-            depth += {"(": 1, ")": -1}.get(part[0], 0)
-            position = part.end()
-        if not depth:
-            first, final = (bisect(ends, place) + 1 for place in (statement.start(), position - 1))
-            lines |= dict.fromkeys(range(first + 1, final + 1), first)
-    return lines

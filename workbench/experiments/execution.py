@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..emulator.architectures import BY_CAPABILITY
+from ..emulator.architectures import BY_CAPABILITY, SHARED_UNIT
 from ..model.launch import Launch, ceil_div
-from ..toolchain.occupancy import SHARED_UNIT
 from .base import Counts, Experiment, Quantity, ratio
 from .problems import Scale, scaling
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from ..harness import Case
 from ..kernels.gemm import GemmProblem
+from ..model.distributions import st
 from ..model.dtypes import BF16, FP32
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
 from ..model.problem import Problem, Size, extents
 from ..model.results import Resources
 from ..model.stage import Stage
-from ..model.strategies import st
 from ..toolchain.compiler import compile_stage
 from .base import Experiment, Quantity, ratio
 from .problems import Scale, Transpose, scaling, transposes

@@ -9,10 +9,10 @@ import numpy as np
 
 from .. import reference
 from ..model.arrays import Array, Arrays
+from ..model.distributions import st
 from ..model.dtypes import FP32
 from ..model.operation import Operation
 from ..model.problem import Cost, Problem, Size, Tier, extents
-from ..model.strategies import st
 
 TELLING = 2048
 """So many equal terms can be added in fp32 before their rounding may weigh as much as one of them."""

@@ -17,7 +17,7 @@ from ..records import environment
 from ..report.evidence import failed
 from ..run import verifier
 from ..run.verifier import publish, published
-from ..toolchain import occupancy
+from ..toolchain import compiler
 from ..toolchain.compiler import compile_stage
 from . import hardware
 from .base import Experiment, Outcome, Point
@@ -64,7 +64,7 @@ def count(experiment: Experiment, stage: Stage[Any], problem: Problem, multiproc
     """What `base.Counts` describes, of one problem. Raises CompileError, CompilerUnavailable and Fault."""
     compiled, plan = compile_stage(stage, problem), stage.plan(problem)
     (launch,) = plan.launches
-    (resources,) = occupancy.resources(stage, problem)
+    (resources,) = compiler.resources(stage, problem)
     case = harness.Case.of(problem)
     bound = EmulatedDevice(counters=True).bind(compiled, plan, case.arrays, case.storage(), problem.seed)
     try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..model.arrays import Array, Arrays
 from ..model.distributions import WITHOUT_NUMBERS, Distribution
-from ..model.origin import BadOperation, arrays_like, declared
+from ..model.errors import BadOperation, arrays_like, declared
 from ..model.problem import Problem, Tier
 from ..model.results import Failure, Verdict, WrongElement
 from .comparative import twice_the_model

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..model.arrays import Arrays
 from ..model.dtypes import FP32
-from ..model.origin import BadOperation, arrays_like
+from ..model.errors import BadOperation, arrays_like
 from ..model.problem import Problem
 
 Values = np.ndarray[Any, Any]

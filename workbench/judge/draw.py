@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 
 from ..model.distributions import WEIGHTS, Distribution
+from ..model.errors import declared, where
 from ..model.operation import Operation
-from ..model.origin import declared, where
 from ..model.problem import Problem, Size, Tier
 from ..model.stage import Stage
 from ..toolchain.compiler import Compiled, cache_folder
@@ -148,7 +148,12 @@ class Problems:
 
     def _left_out(self, found: dict[Problem, None], so_far: LeftOut, wanted: int) -> Iterator[Trial]:
         """Trials of problems that chance leaves out, until enough were found."""
-        for largest_first, size in so_far.left_out(self._boundaries):
+        if not so_far.taken or not so_far.enough:
+            return
+        missing, room = so_far.missing(), so_far.room
+        if len(missing) < room:
+            missing += so_far.at_boundaries(*self._boundaries(so_far))
+        for largest_first, size in so_far.in_any_order(missing, room):
             if len(found) >= wanted:
                 return
             problems = [problem for problem in largest_first if self.supported(problem)]
@@ -161,11 +166,12 @@ class Problems:
                     tiers = tuple(tier for tier in tiers if tier is not Tier.EXACT) or tiers
                 yield Trial(first, tiers, False, tuple(problems[1:]), random=True)
 
-    def _boundaries(self, so_far: LeftOut, taken: Sequence[Problem]) -> tuple[list[tuple[str, int]], list[Problem]]:
+    def _boundaries(self, so_far: LeftOut) -> tuple[list[tuple[str, int]], list[Problem]]:
         """Fields with values beside the constants of the code, and problems that meet several of its conditions as none
         of those did that are taken."""
         if self._compiled is None:
             return [], []
+        taken = so_far.taken
         of_types: dict[tuple[tuple[str, ...], ...], Problem] = {}
         for problem in reversed(taken):
             of_types.setdefault(tuple((name, problem.text(name)) for name in problem.words()), problem)

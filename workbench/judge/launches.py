@@ -16,8 +16,8 @@ import numpy as np
 from ..devices import BoundPlan, Device, Fault, machine_for
 from ..model.arrays import OF_PAGES, Array, Arrays
 from ..model.distributions import WITHOUT_NUMBERS, Distribution
+from ..model.errors import BadOperation, BadStage, declared, is_control, raised_at
 from ..model.launch import Plan
-from ..model.origin import BadOperation, BadStage, declared, is_control, raised_at
 from ..model.problem import Problem, Tier
 from ..model.results import Failure, Verdict
 from ..model.stage import Stage

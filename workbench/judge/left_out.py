@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -170,6 +170,10 @@ def special(ranges: Ranges, random: Random, powers: bool) -> dict[str, tuple[Any
     return found
 
 
+Wanted = tuple[Iterator[Problem], bool]
+"""Problems that have what there is too little of, the largest first, and whether that is about their size."""
+
+
 class LeftOut:
     """The problems that were drawn so far, of `wanted`, and what too few of them have."""
 
@@ -212,15 +216,19 @@ class LeftOut:
         several = self._wanted // 2 if len(self._kinds) > 1 else len(self._far) + POWERS
         return left <= min(several, self._wanted // 2)
 
-    def left_out(
-        self, boundaries: Callable[[LeftOut, Sequence[Problem]], tuple[list[tuple[str, int]], list[Problem]]]
-    ) -> Iterator[tuple[Iterator[Problem], bool]]:
-        """For each that there is too little of, problems that have it, the largest first, and whether it is about
-        their size: kinds of inputs that no problem has, extents, and in the end kinds that few problems have."""
-        taken = list(self._taken)
-        if not taken or not self.enough:
-            return
-        room, random = self._wanted - len(taken), self.random
+    @property
+    def taken(self) -> list[Problem]:
+        """The problems so far."""
+        return list(self._taken)
+
+    @property
+    def room(self) -> int:
+        """So many more problems are wanted."""
+        return self._wanted - len(self._taken)
+
+    def missing(self) -> list[Wanted]:
+        """What no problem has: kinds of inputs, extents and values of fields, powers of two, large strides."""
+        taken, room, random = self.taken, self.room, self.random
         kinds = [kind for kind in self._kinds if kind is not Distribution.NORMAL]
         random.shuffle(kinds)
         kinds.sort(key=self._kinds.__getitem__)
@@ -241,14 +249,20 @@ class LeftOut:
         first += [
             (self._strided(), True) for _ in range(min(STRIDES, STRIDES * share) if any(map(strides, taken)) else 0)
         ]
-        if len(first) < room:
-            beside, together = boundaries(self, taken)
-            first += [(iter((problem,)), True) for problem in together[:TOGETHER]]
-            first += [(self._with(name, value), True) for name, value in beside[:AT_BOUNDARIES]]
-        first = first[:room]
-        random.shuffle(first)
+        return first
+
+    def at_boundaries(self, beside: Sequence[tuple[str, int]], together: Sequence[Problem]) -> list[Wanted]:
+        """Fields with values beside the constants of the code, and problems that meet several of its conditions."""
+        several: list[Wanted] = [(iter((problem,)), True) for problem in together[:TOGETHER]]
+        return several + [(self._with(name, value), True) for name, value in beside[:AT_BOUNDARIES]]
+
+    def in_any_order(self, missing: list[Wanted], room: int) -> Iterator[Wanted]:
+        """As many of these as there is room for, and then kinds of inputs that few problems have."""
+        kinds = sum(kind is not Distribution.NORMAL for kind in self._kinds)
+        first = missing[:room]
+        self.random.shuffle(first)
         yield from first
-        for number in range(len(kinds), 4 * self._wanted) if kinds else ():
+        for number in range(kinds, 4 * self._wanted) if kinds else ():
             yield self._in(self._rarest(), number), False
 
     def with_other_seeds(self, missing: int) -> Iterator[Problem]:

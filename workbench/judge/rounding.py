@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Arrays
-from ..model.origin import declared
+from ..model.errors import declared
 from ..model.problem import Problem
 
 EVALUATIONS, OF_INTEGERS = 4, 32

@@ -12,8 +12,8 @@ import numpy as np
 from ..model.arrays import Array, Arrays
 from ..model.distributions import Distribution, Single
 from ..model.dtypes import FP64
+from ..model.errors import BadOperation, declared
 from ..model.launch import ceil_div
-from ..model.origin import BadOperation, declared
 from ..model.problem import Problem, Tier
 from ..model.results import WrongElement
 from .case import Case, Comparison, compare

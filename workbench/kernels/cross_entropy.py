@@ -13,8 +13,7 @@ from ..judge import bounds
 from ..model.arrays import Array, Arrays
 from ..model.calls import Call
 from ..model.dtypes import FP32, INT32
-from ..model.launch import Launch, Plan
-from ..model.machine import scaled
+from ..model.launch import Launch, Plan, scaled
 from ..model.parts import Axis
 from ..model.problem import Tier
 from .rows import groups, ladder

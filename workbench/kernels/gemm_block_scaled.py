@@ -16,12 +16,11 @@ from .. import reference
 from ..judge import bounds
 from ..model.arrays import Array, Arrays, element_bytes
 from ..model.calls import Call
-from ..model.distributions import WITHOUT_NUMBERS, Distribution, NonFinite, largest
+from ..model.distributions import WITHOUT_NUMBERS, Distribution, NonFinite, drawn, largest, st
 from ..model.dtypes import BF16, E2M1, E4M3, E8M0, FP32, DType, dtype_of, from_numpy
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
 from ..model.problem import Cost, Problem, Size, Tier
-from ..model.strategies import drawn, st
 from ..model.tensor_map import TensorMap
 from .gemm import GROUPS, drawn_extents, probes, tcgen05
 from .shared import check_arrays, drawn_pad, row_stride

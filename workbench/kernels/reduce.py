@@ -13,8 +13,7 @@ from ..judge import bounds
 from ..model.arrays import Array, Arrays
 from ..model.calls import Call
 from ..model.dtypes import FP32, dtype_of
-from ..model.launch import Argument, Launch, Plan, ceil_div
-from ..model.machine import scaled
+from ..model.launch import Argument, Launch, Plan, ceil_div, scaled
 from ..model.operation import Operation
 from ..model.parts import Axis, Part
 from ..model.problem import Size, Tier, draw_values

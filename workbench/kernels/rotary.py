@@ -11,13 +11,12 @@ import numpy as np
 from .. import reference
 from ..model.arrays import Array, Arrays, element_bytes
 from ..model.calls import Call
-from ..model.distributions import NonFinite
+from ..model.distributions import NonFinite, drawn, st
 from ..model.dtypes import FP32, dtype_of
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
 from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier, draw_values, extents
-from ..model.strategies import drawn, st
 from .rows import groups
 from .rows.baselines import beside, beside_liger
 from .rows.ladder import THREADS

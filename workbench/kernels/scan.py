@@ -13,8 +13,7 @@ from ..judge import bounds
 from ..model.arrays import Array, Arrays
 from ..model.calls import Call
 from ..model.dtypes import FP32
-from ..model.launch import Argument, Launch, Plan, ceil_div
-from ..model.machine import scaled
+from ..model.launch import Argument, Launch, Plan, ceil_div, scaled
 from ..model.problem import Tier, draw_values
 from .rows import groups, ladder
 from .rows.baselines import beside

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..model.arrays import Arrays
 from ..model.calls import ArraySpec
+from ..model.distributions import st
 from ..model.dtypes import FLOATS, FP32, DType, from_numpy
 from ..model.operation import Operation
 from ..model.problem import Problem
-from ..model.strategies import st
 
 REMEDY = "use ascontiguousarray, or contiguous() of torch"
 

@@ -19,7 +19,7 @@ from ..model.results import Conditions, Failure, Timing
 from ..model.stage import Stage
 from ..records.tuned import Trial, TuningError
 from ..report import derived
-from ..toolchain import occupancy
+from ..toolchain import compiler
 from ..toolchain.compiler import CompileError, compile_stage
 from . import plausibility, timing
 from .judged import solved
@@ -147,7 +147,7 @@ class Judge:
 
     def _unfit(self, stage: Stage[Any]) -> str:
         """Why the compiled kernels cannot be launched, or would be slow whatever is timed."""
-        for used in occupancy.resources(stage, self.problem):
+        for used in compiler.resources(stage, self.problem):
             if not used.blocks_per_sm:
                 return f"does not fit: {used.limiter}"
             if used.spill_bytes:

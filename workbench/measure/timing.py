@@ -14,8 +14,8 @@ import numpy as np
 from ..devices import Device, Fault, IsolatedDevice, lending
 from ..devices.cuda import CudaPlan, forget, let_nothing_persist
 from ..harness import tampering
+from ..model.errors import BadOperation
 from ..model.launch import ceil_div
-from ..model.origin import BadOperation
 from ..model.problem import Problem
 from ..model.results import Conditions, DeviceInfo, Measurement, Timing, Verdict
 from ..model.stage import Stage

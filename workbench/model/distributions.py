@@ -1,11 +1,14 @@
-"""The numbers that a problem draws for its inputs, in every distribution."""
+"""The numbers that a problem draws for its inputs, in every distribution, and Hypothesis' strategies of its fields.
+
+These are loaded when the first problem is drawn: the process of stages draws none."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +16,27 @@ import numpy as np
 from .dtypes import DType
 
 if TYPE_CHECKING:
+    from hypothesis import strategies
+
     from .arrays import Array, Arrays
+
+    st = strategies
+else:
+
+    class _Strategies:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(import_module("hypothesis.strategies"), name)
+
+    st = _Strategies()
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def drawn(draw: Callable[Concatenate[st.DrawFn, P], T]) -> Callable[P, st.SearchStrategy[T]]:
+    """What returns the strategy of values that a function draws: `hypothesis.strategies.composite`, when it is used."""
+    return lambda *given, **named: st.composite(draw)(*given, **named)
+
 
 Values = np.ndarray[Any, Any]
 

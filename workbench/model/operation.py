@@ -13,12 +13,12 @@ from typing import Any, Generic
 from . import origin
 from .calls import Call, Function
 from .cost_model import Work
-from .errors import check_name, check_title, hint
+from .distributions import st
+from .errors import BadOperation, check_name, check_title, hint
 from .launch import Launch, Plan
-from .origin import BUILT_IN, BadOperation
+from .origin import BUILT_IN
 from .problem import P, Problem, Size, Tier
 from .stage import Place, Stage
-from .strategies import st
 
 KINDS = ("numpy", "cupy", "torch", "cublas")
 """What the arrays are that a baseline gets: of NumPy on the CPU, of CuPy, tensors of PyTorch, matrices for cuBLAS."""

@@ -27,6 +27,7 @@ from .distributions import (
     distributed,
     same_numbers,
     small_numbers,
+    st,
     truths,
     whole_numbers,
     with_signed_zeros,
@@ -34,7 +35,6 @@ from .distributions import (
 from .dtypes import DTYPES, SPELLINGS, DType
 from .errors import WrongUsage
 from .parts import Axis, Part, parts_of_axes
-from .strategies import st
 
 
 class ProblemError(WrongUsage, ValueError):

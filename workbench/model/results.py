@@ -10,6 +10,7 @@ import math
 import os
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -138,6 +139,21 @@ class Hazard:
     array: str = ""
     index: int | None = None
     severity: str = "error"
+
+
+class Fault(WorkbenchError):
+    """A launch that went wrong. `verdict` names the kind; the message says what, where and what to do.
+
+    `hazards` has the same for programs, where the emulator found it."""
+
+    def __init__(self, verdict: Verdict, message: str, hazards: Sequence[Hazard] = ()) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+        self.code = str(verdict)
+        self.hazards = tuple(hazards)
+
+    def __reduce__(self) -> tuple[type[Fault], tuple[Verdict, str, tuple[Hazard, ...]]]:
+        return Fault, (self.verdict, str(self), self.hazards)  # it comes out of worker processes
 
 
 @dataclass

@@ -17,11 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .arrays import Array, Arrays, element_bytes
-from .distributions import NonFinite
+from .distributions import NonFinite, st
 from .dtypes import DTYPES, FLOATS, FP32, FP64, SPELLINGS, DType, dtype_of
 from .operation import Operation
 from .problem import OF_ALL, Cost, Problem, ProblemError, Size, Tier, extents
-from .strategies import st
 
 Answer = Any
 """One output, a tuple of them in the order of the text, or a dict."""

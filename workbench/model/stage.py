@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, Self
 
 from . import origin
-from .launch import Launch, Plan
-from .machine import MACHINES, Machine, machine, of_architecture, planning_for
-from .origin import declared
+from .errors import declared
+from .launch import MACHINES, Launch, Machine, Plan, machine, of_architecture, planning_for
 from .problem import P
 
 
@@ -107,7 +106,7 @@ class Stage(Generic[P]):
         return Path(place) if place else None
 
     def on(self, chosen: Machine) -> Self:
-        """The same stage on this machine, which its functions are told by `workbench.model.machine.machine`."""
+        """The same stage on this machine, which its functions are told by `workbench.model.launch.machine`."""
         return self if self.machine == chosen else dataclasses.replace(self, machine=chosen)
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..catalogue import registry
 from ..model.calls import Function
-from ..model.machine import machine
+from ..model.launch import machine
 from ..model.operation import Operation
 from ..model.problem import Problem
 from ..model.stage import Stage

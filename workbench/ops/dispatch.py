@@ -13,8 +13,7 @@ from typing import Any, cast
 from ..devices.cuda import CudaDevice
 from ..model import calls, errors
 from ..model.calls import ArraySpec, Call, Function, Key, listed
-from ..model.launch import Plan
-from ..model.machine import planning_for
+from ..model.launch import Plan, planning_for
 from ..model.problem import Problem
 from ..model.stage import Stage
 from ..toolchain.compiler import Compiled, compile_stage

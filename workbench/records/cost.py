@@ -12,7 +12,7 @@ from typing import Any
 
 from ..model import errors
 from ..model.cost_model import Constants, Prediction, Work, fit, least_us, predict
-from ..model.machine import Machine, machine
+from ..model.launch import Machine, machine
 from ..model.operation import Operation
 from ..model.problem import Problem, ProblemError
 from ..model.stage import Stage

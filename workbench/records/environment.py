@@ -15,7 +15,8 @@ from pathlib import Path
 
 from ..catalogue import registry
 from ..catalogue.registry import Project
-from ..model.origin import SOURCES, file_of
+from ..model.errors import file_of
+from ..model.origin import SOURCES
 from ..model.results import Environment
 from ..sandbox import host
 from ..toolchain.compiler import CompilerUnavailable, nvrtc_version

@@ -25,7 +25,7 @@ from pathlib import Path
 from ..catalogue import registry
 from ..model import compact
 from ..model.errors import WorkbenchError, file_in, inside
-from ..model.machine import H200
+from ..model.launch import H200
 from ..model.problem import ProblemError
 from ..model.results import DeviceInfo, HostTiming, PeerResult, ResultsError, Run, Runs, StageResult
 from . import environment

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..catalogue import registry
-from ..model.errors import WorkbenchError
-from ..model.machine import H200
-from ..model.origin import text_of
+from ..model.errors import WorkbenchError, text_of
+from ..model.launch import H200
 from ..model.problem import Problem
 from ..model.results import Failure, Measurement, ResultsError, Run
 from ..model.stage import Stage

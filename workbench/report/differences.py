@@ -16,7 +16,7 @@ from ..model.results import Measurement
 from ..model.stage import Stage
 from ..records import restoring, versions
 from ..records.versions import Snapshot, Version
-from ..toolchain import disassembly, occupancy
+from ..toolchain import compiler, disassembly
 from ..toolchain.compiler import compile_stage
 from . import derived
 
@@ -79,7 +79,7 @@ class Side:
             of = "" if len(compiled.usage) == 1 else f", {name}"
             found |= {f"{key.replace('_', ' ')}{of}": value for key, value in dataclasses.asdict(usage).items()}
         try:
-            launches = occupancy.resources(self.stage, problem)
+            launches = compiler.resources(self.stage, problem)
         except KeyError:  # the launches that are declared now are of other kernels
             return found
         for r in launches:

@@ -13,7 +13,7 @@ import threadpoolctl
 
 from ..catalogue import registry
 from ..devices import Device, IsolatedDevice, open_device
-from ..model.machine import planning_for
+from ..model.launch import planning_for
 from ..model.problem import Problem
 from ..model.results import StageResult, Verdict
 from ..model.stage import Stage

@@ -12,9 +12,8 @@ from typing import Any, Protocol
 from ..catalogue import registry
 from ..devices import Device
 from ..measure.timing import Effort
-from ..model.errors import WrongUsage
+from ..model.errors import BadStage, WrongUsage
 from ..model.operation import Operation
-from ..model.origin import BadStage
 from ..model.problem import Problem
 from ..model.results import HostTiming, Measurement, PeerResult, Run, StageResult
 from ..model.stage import Stage

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..model.machine import Machine
+from ..model.launch import Machine
 from ..model.operation import Operation
 from ..model.problem import Problem
 from ..model.results import StageResult

@@ -19,14 +19,15 @@ from ..catalogue import registry
 from ..checks import hazards, sanitizer
 from ..devices import Device, IsolatedDevice, open_device
 from ..model import errors
-from ..model.origin import SOURCES, BadStage
+from ..model.errors import BadStage
+from ..model.origin import SOURCES
 from ..model.problem import Problem, ProblemError, Size
 from ..model.results import Failure, Resources, Run, StageResult, Verdict, Verification
 from ..model.stage import Stage
 from ..records import environment, versions
 from ..records.store import comparable
 from ..report.evidence import NOT_OF_A_PROBLEM, passed
-from ..toolchain import occupancy
+from ..toolchain import compiler
 from ..toolchain.compiler import CompileError, source_digest, source_of, sources_of
 from ..workers.cluster import Processes
 from ..workers.prefetch import Prefetch
@@ -331,7 +332,7 @@ class Verifier:
         request = self._request
         try:
             problems = request.to_time(stage) if request.timed else request.suite(registry.operation_of(stage))
-            return occupancy.suite_resources(stage, problems)
+            return compiler.suite_resources(stage, problems)
         except (CompileError, KeyError, BadStage):
             return []  # a variant that no verified problem needed; timing it says what is wrong
         except Exception as error:

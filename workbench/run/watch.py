@@ -28,8 +28,7 @@ from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..devices.worker import end_with_parent
 from ..model import errors
-from ..model.errors import WorkbenchError
-from ..model.origin import file_of
+from ..model.errors import WorkbenchError, file_of
 from ..model.problem import Problem, ProblemError
 from ..model.results import StageResult, Verdict, Verification
 from ..model.stage import Stage

@@ -33,9 +33,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..model.machine import Machine, planning_for
+from ..model.errors import declares, text_of, where
+from ..model.launch import Machine, planning_for
 from ..model.operation import Operation
-from ..model.origin import declares, text_of, where
 from ..model.stage import Stage
 from . import confine, plain
 

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..model.launch import Plan
-from ..model.machine import machine
+from ..model.errors import BadStage
+from ..model.launch import Plan, machine
 from ..model.operation import Operation
-from ..model.origin import BadStage
 from ..model.problem import Problem
 from . import child, confine, plain
 from .child import Forked, ForkServer

@@ -22,6 +22,7 @@ MODULES = (
     "checks.hazards",
     "harness",
     "model.arrays",
+    "model.errors",
     "model.origin",
     "model.launch",
     "model.operation",

@@ -22,6 +22,7 @@ from typing import Any
 
 from ..model.origin import SOURCES
 from ..model.problem import Problem
+from ..model.results import Resources
 from ..model.stage import Stage
 from . import compiling
 from .compiling import CompileError as CompileError
@@ -508,3 +509,50 @@ def _usage(log: str) -> dict[str, KernelUsage]:
             stack_bytes=number(r"(\d+) bytes stack frame"),
         )
     return usage
+
+
+# -------------------------------------------------------------------------------------------------- occupancy
+
+
+def resources(stage: Stage[Any], problem: Problem, architecture: int | None = None) -> list[Resources]:
+    """What each kernel takes that the stage launches for `problem`, in launch order; on its machine where no
+    `architecture` is given.
+
+    Raises CompileError, CompilerUnavailable, OSError as `compile_stage` does, and ValueError for an architecture
+    whose limits are not known."""
+    from ..emulator.architectures import BY_CAPABILITY
+
+    architecture = architecture or stage.home.architecture
+    if architecture not in BY_CAPABILITY:
+        known = ", ".join(f"{a / 10:.1f}" for a in BY_CAPABILITY)
+        raise ValueError(f"no limits are known for compute capability {architecture / 10:.1f}; known are {known}")
+    compiled = compile_stage(stage, problem, architecture)
+    found = []
+    for launch in stage.plan(problem).launches:
+        usage = compiled.usage[launch.kernel]
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        fit = BY_CAPABILITY[architecture].occupancy(threads, usage.static_shared + launch.shared_bytes, usage.registers)
+        found.append(
+            Resources(
+                variant=compiled.variant,
+                kernel=launch.kernel,
+                registers=usage.registers,
+                static_shared=usage.static_shared,
+                dynamic_shared=launch.shared_bytes,
+                spill_bytes=usage.spill_bytes,
+                block_threads=threads,
+                blocks_per_sm=fit.blocks,
+                occupancy=fit.fraction,
+                limiter=fit.limiter,
+            )
+        )
+    return found
+
+
+def suite_resources(stage: Stage[Any], problems: tuple[Problem, ...]) -> list[Resources]:
+    """`resources` of every variant that the supported ones of `problems` need, each variant once."""
+    found: list[Resources] = []
+    for problem in problems:
+        if stage.supports(problem) is None:
+            found += [r for r in resources(stage, problem) if r not in found]
+    return found

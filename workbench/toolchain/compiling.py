@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,6 +66,7 @@ class _Process:
         theirs, self._alive = os.pipe()
         self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         try:
+            _registered()
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(SCRIPT), str(theirs), str(memory), *map(str, readable)],
                 stdin=subprocess.PIPE,
@@ -145,11 +147,16 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-@atexit.register
 def _end_idle() -> None:
     """Processes that are left when this one ends would be resources that nobody has closed."""
     while _idle:
         _idle.pop().end()
+
+
+@cache
+def _registered() -> None:
+    """The first process of this one is started."""
+    atexit.register(_end_idle)
 
 
 def begin() -> None:

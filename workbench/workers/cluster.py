@@ -31,10 +31,10 @@ from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..devices.base import OnMachine
 from ..devices.worker import end_with_parent
-from ..model.errors import WorkbenchError, inside
-from ..model.machine import H200, Machine
+from ..model.errors import BadStage, WorkbenchError, file_of, inside
+from ..model.launch import H200, Machine
 from ..model.operation import Operation
-from ..model.origin import BUILT_IN, BadStage, file_of
+from ..model.origin import BUILT_IN
 from ..model.results import DeviceInfo
 from ..model.stage import Stage
 from ..records import environment

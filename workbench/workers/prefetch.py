@@ -14,7 +14,7 @@ from ..devices import Device, machine_for
 from ..harness import REPEAT_EVERY, Judgement
 from ..judge.case import Case
 from ..judge.draw import Trial
-from ..model.origin import BadOperation
+from ..model.errors import BadOperation
 from ..model.problem import Problem
 from ..model.stage import Stage
 from .cluster import Cluster

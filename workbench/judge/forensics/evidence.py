@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...model.arrays import Array, Arrays
-from ...model.origin import declared
+from ...model.errors import declared
 from ..case import Case, errors
 
 Values = np.ndarray[Any, Any]

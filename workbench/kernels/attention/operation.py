@@ -10,8 +10,7 @@ import numpy as np
 from ... import reference
 from ...model.calls import Call, Gradient
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import ceil_div
-from ...model.machine import machine
+from ...model.launch import ceil_div, machine
 from ...model.operation import Operation
 from ...model.problem import Size
 from ..shared import REMEDY, beside_triton, common_dtype, cudnn_version, head_strides

@@ -14,12 +14,11 @@ import numpy as np
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distributions import NonFinite
+from ...model.distributions import NonFinite, drawn, st
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import LEAST_ELEMENTS, Part
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
-from ...model.strategies import drawn, st
 from ..shared import drawn_pad, group_sizes, noticeable, tensor_core_product
 
 Values = np.ndarray[Any, Any]

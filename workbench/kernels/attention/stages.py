@@ -8,8 +8,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan, ceil_div
-from ...model.machine import machine
+from ...model.launch import Launch, Plan, ceil_div, machine
 from ...model.stage import every_problem
 from .operation import ATTENTION, EDGE_CASES, counts, strides
 from .problem import AttentionProblem, GroupedHeads, padded_dim, tensor_maps

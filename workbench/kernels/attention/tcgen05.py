@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...model.launch import Launch, ceil_div
-from ...model.machine import machine
+from ...model.launch import Launch, ceil_div, machine
 from ...model.tensor_map import TensorMap
 from .operation import ATTENTION, counts, strides
 from .problem import AttentionProblem, padded_dim, tensor_maps

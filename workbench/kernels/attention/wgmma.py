@@ -9,8 +9,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import INT32
-from ...model.launch import Argument, Launch, Plan, ceil_div
-from ...model.machine import machine
+from ...model.launch import Argument, Launch, Plan, ceil_div, machine
 from ...model.tensor_map import TensorMap
 from .operation import ATTENTION, EDGE_CASES, counts, strides
 from .problem import AttentionProblem, Layout, padded_dim, tensor_maps, whole_chunks

@@ -14,11 +14,10 @@ from threadpoolctl import threadpool_limits
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distributions import Distribution
+from ...model.distributions import Distribution, st
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.parts import Axis, Part, parts_of_axes
 from ...model.problem import Cost, Invariant, Size, draw_values
-from ...model.strategies import st
 from ..attention import problem as forward
 from ..attention.problem import CHUNK, KEY_TILE, LOG2_E, SHIFT, AttentionProblem, Kind, Layout, least_weight
 from ..shared import tensor_core_product

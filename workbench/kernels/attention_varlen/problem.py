@@ -12,9 +12,9 @@ import numpy as np
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distributions import drawn, st
 from ...model.dtypes import FP32, INT32, dtype_of
 from ...model.problem import Cost, Invariant, Size, Tier, draw_values, extents
-from ...model.strategies import drawn, st
 from ..attention import problem as forward
 from ..attention.problem import (
     DIMS,

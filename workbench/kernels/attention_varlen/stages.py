@@ -9,8 +9,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32, INT32
-from ...model.launch import Argument, Launch, Plan, ceil_div
-from ...model.machine import machine
+from ...model.launch import Argument, Launch, Plan, ceil_div, machine
 from ...model.tensor_map import TensorMap
 from ..attention.problem import padded_dim, whole_chunks
 from ..attention.stages import constraint, shared_bytes

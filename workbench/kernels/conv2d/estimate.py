@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 
 from ...model.arrays import Array
-from ...model.launch import Launch, ceil_div
-from ...model.machine import kept_by_machine, machine
+from ...model.launch import Launch, ceil_div, kept_by_machine, machine
 from .problem import Conv2dProblem
 
 BLOCK_K = 64

@@ -9,8 +9,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan, ceil_div
-from ...model.machine import machine
+from ...model.launch import Launch, Plan, ceil_div, machine
 from . import estimate
 from .estimate import BLOCK_K
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes

@@ -9,8 +9,7 @@ import numpy as np
 
 from ...model.calls import Call
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import ceil_div
-from ...model.machine import machine
+from ...model.launch import ceil_div, machine
 from ...model.operation import Operation
 from ...model.problem import ProblemError, Size
 from ..shared import REMEDY, beside_triton, common_dtype, cudnn_version

@@ -15,12 +15,11 @@ import numpy as np
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distributions import NonFinite
+from ...model.distributions import NonFinite, drawn, st
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
-from ...model.strategies import drawn, st
 
 Values = np.ndarray[Any, Any]
 

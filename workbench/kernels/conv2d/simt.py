@@ -9,8 +9,7 @@ from itertools import product
 import numpy as np
 
 from ...model.dtypes import dtype_of
-from ...model.launch import Launch, ceil_div
-from ...model.machine import kept_by_machine, machine
+from ...model.launch import Launch, ceil_div, kept_by_machine, machine
 from ...model.tensor_map import TensorMap
 from .estimate import LOADED, LOADED_ASTRIDE, MEMORY_BYTES
 from .operation import CONV2D, EDGE_CASES, channels_last, pointers, sizes, strides

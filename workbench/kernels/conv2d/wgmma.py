@@ -9,8 +9,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan
-from ...model.machine import machine
+from ...model.launch import Launch, Plan, machine
 from ...model.tensor_map import Im2col, TensorMap
 from . import estimate
 from .estimate import BLOCK_K

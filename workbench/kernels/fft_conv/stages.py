@@ -8,8 +8,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan, ceil_div
-from ...model.machine import scaled
+from ...model.launch import Launch, Plan, ceil_div, scaled
 from ...model.stage import every_problem
 from .operation import EDGE_CASES, FFT_CONV, counts
 from .problem import FftConvProblem, Filter, factors

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import ceil_div
-from ...model.machine import machine
+from ...model.launch import ceil_div, machine
 from ..rows import groups
 from .problem import GemmProblem, plain, tensor_maps
 from .tiling import clusters_at_once

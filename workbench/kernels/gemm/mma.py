@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...model.dtypes import dtype_of
-from ...model.launch import Launch, Plan, ceil_div
-from ...model.machine import machine
+from ...model.launch import Launch, Plan, ceil_div, machine
 from . import tiling
 from .operation import DEEP, GEMM, GENERAL, ODD_C, extras, left_for_the_last, scalars, tiles
 from .problem import GemmProblem, half_only, half_types, tensor_maps

@@ -9,8 +9,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Launch, Plan, ceil_div
-from ...model.machine import machine, scaled
+from ...model.launch import Launch, Plan, ceil_div, machine, scaled
 from ...model.stage import every_problem
 from ...model.tensor_map import TensorMap
 from . import tiling

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...model.dtypes import dtype_of
-from ...model.launch import Argument, Launch, ceil_div
-from ...model.machine import machine
+from ...model.launch import Argument, Launch, ceil_div, machine
 from ...model.tensor_map import TensorMap
 from .operation import DEEP, GEMM, GROUPS, ODD_C
 from .problem import GemmProblem, tma_and_wgmma

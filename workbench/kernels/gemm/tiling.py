@@ -11,8 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from ...model.dtypes import dtype_of
-from ...model.launch import ceil_div
-from ...model.machine import H200, kept_by_machine, machine
+from ...model.launch import H200, ceil_div, kept_by_machine, machine
 from .problem import GemmProblem
 
 Shape = tuple[int, int, int, int]

@@ -10,8 +10,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Launch, Plan, ceil_div
-from ...model.machine import machine, scaled
+from ...model.launch import Launch, Plan, ceil_div, machine, scaled
 from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import STREAMED_N

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from ...model.cost_model import Work
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import ceil_div
-from ...model.machine import machine, scaled
+from ...model.launch import ceil_div, machine, scaled
 from . import tiling
 from .fastest import NARROW, STREAMED_N, Few, at_once, line_groups, mostly_outside, resident, sharing, vectors_of
 from .problem import GemmProblem, tensor_maps

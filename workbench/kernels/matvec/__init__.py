@@ -12,14 +12,12 @@ from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.calls import Call
-from ...model.distributions import NonFinite
+from ...model.distributions import NonFinite, drawn, st
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
-from ...model.launch import Argument, Launch, Plan, ceil_div
-from ...model.machine import machine
+from ...model.launch import Argument, Launch, Plan, ceil_div, machine
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
-from ...model.strategies import drawn, st
 from .. import shared
 from ..rows import groups
 

@@ -11,8 +11,7 @@ import numpy as np
 from ...model.arrays import Array, Arrays
 from ...model.distributions import Distribution
 from ...model.dtypes import FP32
-from ...model.launch import Argument, Launch, Plan, ceil_div
-from ...model.machine import H200, machine, scaled
+from ...model.launch import H200, Argument, Launch, Plan, ceil_div, machine, scaled
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.stage import every_problem

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...model.launch import ceil_div
-from ...model.machine import machine, scaled
+from ...model.launch import ceil_div, machine, scaled
 from .problem import RowProblem
 
 LANES = (4, 32)

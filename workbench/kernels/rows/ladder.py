@@ -10,8 +10,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Argument, Launch, Plan, ceil_div
-from ...model.machine import machine
+from ...model.launch import Argument, Launch, Plan, ceil_div, machine
 from ...model.operation import Operation
 from ...model.problem import Size, Tier
 from ...model.stage import every_problem

@@ -9,8 +9,7 @@ import numpy as np
 from ... import reference
 from ...model.calls import Call
 from ...model.dtypes import BF16, FP32, dtype_of
-from ...model.launch import ceil_div
-from ...model.machine import scaled
+from ...model.launch import ceil_div, scaled
 from ...model.operation import Operation
 from ...model.problem import Size
 from ..shared import REMEDY, beside_triton, check_arrays, head_strides

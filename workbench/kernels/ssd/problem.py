@@ -13,11 +13,10 @@ import numpy as np
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distributions import NonFinite
+from ...model.distributions import NonFinite, drawn, st
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
-from ...model.strategies import drawn, st
 from ..shared import group_sizes, noticeable, scales, tensor_core_product, truncate
 
 Values = np.ndarray[Any, Any]

@@ -11,13 +11,12 @@ import numpy as np
 from ... import reference
 from ...model.arrays import Array, Arrays
 from ...model.calls import Call
-from ...model.distributions import NonFinite
+from ...model.distributions import NonFinite, st
 from ...model.dtypes import FLOATS, dtype_of
 from ...model.launch import Launch, ceil_div
 from ...model.operation import Operation
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, extents
-from ...model.strategies import st
 from ..shared import beside_triton, common_dtype, contiguous, copy_as_long
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...judge.case import Case
 from ...model.arrays import Array
+from ...model.errors import BadOperation
 from ...model.operation import Baseline
-from ...model.origin import BadOperation
 from ...model.problem import Problem
 from . import base, host, pytorch
 from .base import Prepared, installed, prepared
