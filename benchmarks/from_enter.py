@@ -7,6 +7,7 @@ python benchmarks/from_enter.py page reports/from-enter.json
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,16 +29,16 @@ COMMANDS = {
 """Commands, and the seconds that they should take on an H200 with 16 cores."""
 
 
-def waited(command: str, limit: float) -> tuple[float, int | None, str]:
+def waited(what: str, limit: float) -> tuple[float, int | None, str]:
     """Seconds, the exit code or None where it was stopped at the limit, and the last line that was printed."""
     with tempfile.TemporaryDirectory() as folder:
-        name, *rest = command.split()
+        name, *rest = what.split()
         output = [] if name == "verify" else ["--output", folder, "--fresh"]
+        kept = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}  # as a person's shell has it
         started = time.monotonic()
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", "workbench", name, *rest, *output], capture_output=True, text=True, timeout=limit
-            )
+            command = [sys.executable, "-m", "workbench", name, *rest, *output]
+            done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=limit)
         except subprocess.TimeoutExpired:
             return time.monotonic() - started, None, ""
         lines = done.stderr.strip().splitlines()
