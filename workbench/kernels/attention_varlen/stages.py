@@ -235,7 +235,7 @@ _PACKED_CASES = (
     after=row_by_row,
     idea="rows of heads that share keys fill one tile; long keys are split, and the last block merges their parts",
     problem=SUITE[4],
-    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "SHARES": 4, "LEAST_KEYS": 256},
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "SHARES": 2, "LEAST_KEYS": 256},
     space={"SHARES": (2, 4, 8), "LEAST_KEYS": (256, 512, 1024)},
     edge_cases=_PACKED_CASES,
 )
