@@ -224,6 +224,19 @@ def test_a_fault_of_packed_heads_is_found_out(right, broken, verdict, problem):
     assert broken_verdict(STAGES["packed_heads"], right, broken, problem=problem) == verdict
 
 
+def test_heads_are_packed_where_rows_are_few_or_many_heads_share_keys():
+    decoding = {"batch": 64, "keys": 131072, "dim": 128, "causal": True}
+    first = {
+        (rows, group): ATTENTION_VARLEN.fastest(AttentionVarlenProblem(heads=32, rows=rows, group=group, **decoding))[0]
+        for rows in (64, 4096, 65536)
+        for group in (1, 8)
+    }
+    assert first == {
+        **{(64, 1): "packed_heads", (64, 8): "packed_heads", (4096, 1): "packed_heads", (4096, 8): "packed_heads"},
+        **{(65536, 1): "row_by_row", (65536, 8): "row_by_row"},
+    }
+
+
 def packed(rng, lengths, heads, dim=24):
     return rng.standard_normal((sum(lengths), heads, dim)).astype(BF16.numpy), np.cumsum([0, *lengths], dtype=np.int32)
 

@@ -23,10 +23,22 @@ sequences first. Microseconds of `tensor_core` and `row_by_row` (H200): 12 and 1
 128, 17 and 25 for 40 of 16, 15 and 17 for 300, 20 and 100 together, but 166 and 56 for 1000, 2000 and 30."""
 
 
+TILE, FEWER = 128, 0.9
+"""Rows of a tile. Where packing the heads that share keys makes so many times fewer tiles of them, keys are read as
+many times less often."""
+
+FEW_ROWS = TILE // 2
+"""Of a sequence, on average: with no more, half of a tile is idle, loading keys takes the time, and long ones are
+split."""
+
+
 def fastest(p: AttentionVarlenProblem) -> tuple[str, ...]:
     """The stages that are preferred, best first: where there is more to do, blocks that draw ranked tiles."""
     few = p.keys <= SHORT * p.batch and p.rows * p.keys // p.batch * p.heads * p.dim <= FEW
-    ranked = ("row_by_row", "persistent")
+    apart = (p.rows / TILE + p.batch) * p.heads
+    packed = (p.rows * p.group / TILE + p.batch) * p.key_heads
+    packs = packed <= FEWER * apart or p.rows <= FEW_ROWS * p.batch
+    ranked = (*(("packed_heads",) if packs else ()), "row_by_row", "persistent")
     return (*(("tensor_core", *ranked) if few else (*ranked, "tensor_core")), "naive")
 
 
