@@ -22,11 +22,11 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 71_998),
-    "Python of tests/": (("tests",), (".py",), 64_354),
-    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_812),
+    "Python of workbench/": ((PACKAGE,), (".py",), 72_023),
+    "Python of tests/": (("tests",), (".py",), 64_375),
+    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_813),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_918),
-    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_925),
+    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_968),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
 needs more deletes elsewhere, or says in the commit that raises the budget what the lines are worth."""

@@ -231,18 +231,31 @@ def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     constraint=_constraint,
 )
 def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
+    return _split("matvec_parts", "matvec_finish", p, size)
+
+
+@MATVEC.stage(
+    "overlapped_split_k",
+    after=split_k,
+    idea="a programmatic launch: the kernel that adds up starts while the first one runs, and waits for its end",
+    architecture=90,
+)
+def overlapped_split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
+    return _split("matvec_parts_first", "matvec_finish_overlapped", p, size, programmatic=True)
+
+
+def _split(parts: str, finish: str, p: MatvecProblem, size: Mapping[str, int], programmatic: bool = False) -> Plan:
+    """Warps that share rows, and where there is more than one part a kernel that adds up their sums."""
     threads = size["THREADS"]
     least = 32 * 16 // dtype_of(p.dtype).itemsize * size["UNROLL"]  # elements that a warp loads at once
     splits = max(1, min(ceil_div(size["WARPS"], p.n), p.k // least))
     part = ceil_div(ceil_div(p.k, splits), least) * least
     splits = ceil_div(p.k, part)
     grid = (ceil_div(p.n, threads // 32), splits, 1)
-    launches = [Launch("matvec_parts", grid, (threads, 1, 1), ("a", "B", "partial", "c", *_scalars(p), np.int32(part)))]
+    launches = [Launch(parts, grid, (threads, 1, 1), ("a", "B", "partial", "c", *_scalars(p), np.int32(part)))]
     if splits > 1:
-        blocks = (ceil_div(p.n, threads), 1, 1)
-        launches.append(
-            Launch("matvec_finish", blocks, (threads, 1, 1), ("partial", "c", np.int32(p.n), np.int32(splits)))
-        )
+        blocks, arguments = (ceil_div(p.n, threads), 1, 1), ("partial", "c", np.int32(p.n), np.int32(splits))
+        launches.append(Launch(finish, blocks, (threads, 1, 1), arguments, programmatic=programmatic))
     return Plan(tuple(launches), scratch={"partial": Array((splits, p.n), FP32, output=True)})
 
 
