@@ -26,7 +26,7 @@ BUDGETS = {
     "Python of tests/": (("tests",), (".py",), 64_375),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_813),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_918),
-    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_968),
+    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_982),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
 needs more deletes elsewhere, or says in the commit that raises the budget what the lines are worth."""
