@@ -275,7 +275,7 @@ def test_a_launch_that_cannot_be_used_is_named_at_its_function(project: Path, ol
     (project / "signs.py").write_text(DECLARATION.replace(old, new))
     result = workbench("verify", "--device", "emulator", "--problem", "1")
     line = DECLARATION.splitlines().index("@NEGATION.stage(") + 1
-    assert f"\nsigns.py:{line}: {says}" in result.stdout
+    assert f"\n  signs.py:{line}: {says}" in result.stdout
     assert "plain.py" not in result.stdout
 
 

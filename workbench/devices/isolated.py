@@ -105,7 +105,8 @@ class IsolatedDevice(OnMachine):
         """How the conditions of kernels have come out since this was last asked, where the device notes it: an emulator
         does, unless its process has ended meanwhile."""
         try:
-            return {} if self.times else self.worker.ask(_take_outcomes, seconds=MOVE_SECONDS)
+            asked = not self.times and self.worker.alive()
+            return self.worker.ask(_take_outcomes, seconds=MOVE_SECONDS) if asked else {}
         except (Late, Ended, Broken):
             return {}
 
