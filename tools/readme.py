@@ -36,7 +36,7 @@ def figures(readme: str) -> list[str]:
 def why() -> str:
     """What the workbench is good for, with figures of the committed reports."""
     suites = (ROOT / "reports/suites.md").read_text()
-    (ours, theirs), (near, shared) = (
+    (ours, _), (near, shared) = (
         [[int(cell) for cell in line.split("|")[3:8]] for line in suites.splitlines() if line.startswith(f"| {name} ")]
         for name in ("executed by both", "of them with shared memory")
     )  # of the emulator and of racecheck: found, strict, missed, alarm, clean
@@ -45,12 +45,10 @@ def why() -> str:
     peers = (ROOT / "reports/peers.md").read_text().partition("### Attention forward")[2]
     (flash,) = re.findall(r"([\d.]+) of FlashAttention-3", peers.partition("\n|")[0])
     return (
-        f"- **It names the fault.** Of {sum(ours[:3])} faulty kernels in suites that others wrote the emulator names "
-        f"{sum(ours[:2])}, and it blames {ours[3]} of {sum(ours[3:])} correct ones. `racecheck` of compute-sanitizer "
-        f"names {sum(theirs[:2])} and blames {theirs[3]}. It looks at shared memory only: of {sum(near[:3])} faulty "
-        f"kernels that have some, the emulator names {sum(near[:2])} and `racecheck` {sum(shared[:2])} "
+        f"- **It names the fault.** Of {sum(near[:3])} faulty kernels with shared memory of public suites it names "
+        f"{sum(near[:2])}, `racecheck` {sum(shared[:2])}. It blames {ours[3]} of {sum(ours[3:])} correct ones "
         "([report](reports/suites.md)).\n"
-        "- **It times only what is right,** in turns with a library, and keeps every sample.\n"
+        "- **It times only what is right,** beside a library, and keeps every sample.\n"
         "- **Its kernels are lessons,** one idea a stage, up to TMA and tensor cores. On an H200 and at random sizes, "
         f"cuBLAS takes {mean} times the time of its bf16 products (geometric mean; at worst {worst}; "
         f"[report](reports/random-problems.md)). FlashAttention-3 takes {flash} times that of its attention "
