@@ -324,8 +324,8 @@ def test_the_bound_allows_for_the_rounding_of_every_subnormal_term():
 
 def test_terms_that_cancel_leave_the_error_of_their_sizes():
     """On a GPU a stage was blamed for 1e-14 instead of 0, where constant and alternating numbers cancel."""
-    text = "batch=2,heads=2,length=9,headdim=64,dstate=64,decays=resets,distribution=constant"
-    case, at = Case.of(SsdProblem.parse(text)), (0, 6, 1)
+    text = "batch=2,heads=2,length=9,headdim=64,dstate=64,decays=resets,seed=11,distribution=constant"
+    case, at = Case.of(SsdProblem.parse(text)), (1, 1, 1)
     model = case.problem.model(case.inputs)
     assert not case.expected["y"][at].any() and model["y"][at].any()
     assert (abs(model["y"][at]) <= case.bound["y"][at]).all()
