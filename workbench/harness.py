@@ -113,19 +113,20 @@ def verify(
     A stage whose Python code changes what judges it has failed whatever else it does (TAMPERING); what it has changed
     is put back."""
     watch, there, stage = integrity.Watch(), list[str](), stage.on(machine_for(stage, device))
+    are_drawn = problem is None and problems is None
     drawing = _drawing(stage, device, examples if problems is None else len(problems), seed)
     search = _Search(stage, device, call, on_problem)
     try:
         with one_thread():
             coming = before(_trials(drawing, stage.misfit(stage.home.architecture), problem, problems))
-            more = _reaching(drawing, search) if problem is None and problems is None else ()
+            more = _reaching(drawing, search) if are_drawn else ()
             search.run(drawing, itertools.chain(coming, more), again, many_times=problems is None)
         result = search.verification(seed, drawing.unsupported)
-        if problem is None and problems is None and result.verdict is Verdict.PASS:
+        if are_drawn and result.verdict is Verdict.PASS:
             result.untested = listed(search.outcomes)
             result.failure = _untested(stage, device, result, examples) if strict else None
             result.verdict = Verdict.UNTESTED if result.failure else result.verdict
-        if problem is None and problems is None and result.refused == 1 and not stage.misfit(stage.home.architecture):
+        if are_drawn and result.refused == 1 and not stage.misfit(stage.home.architecture):
             result.failure = _refusal(stage, device, result)
         if problem is not None and result.failure and result.failure.problem not in (ANY, str(problem)):
             result.failure.message += f"\n{problem} is right; the other one was solved after it, to see what is kept"
@@ -184,8 +185,9 @@ def _reaching(drawing: Problems, search: _Search) -> Iterator[Trial]:
     """Trials of problems for conditions that came out one way in all others."""
     if drawing.so_far:
         reaching = Reaching(search.stage, lambda p: search.device.compile(search.stage, p).ptx, drawing.so_far)
-        for problem in filter(drawing.supported, reaching.problems(search.seen, search.one_sided)):
-            yield Trial(problem, problem.tiers, False, random=True)
+        for ptx, solved in reaching.codes(search.seen) if search.one_sided() else ():
+            for problem in filter(drawing.supported, reaching.problems(ptx, solved, search.one_sided())):
+                yield Trial(problem, problem.tiers, False, random=True)
 
 
 # ------------------------------------------------------------------------------------------------------ solve and judge
@@ -326,17 +328,15 @@ class _Search:
         return self._noted(self.call(run_problem, self.stage, self.device, problem, twice=twice))
 
     def _noted(self, judgement: Judgement) -> Judgement:
-        for condition, bits in (judgement.outcomes or {}).items():
-            self.outcomes[condition] = self.outcomes.get(condition, 0) | bits
+        from .emulator import coverage
+
+        coverage.merge(self.outcomes, judgement.outcomes or {})
         return judgement
 
     def one_sided(self) -> set[tuple[str, int]]:
         """Files and lines of conditions on numbers of a launch that came out one way."""
-        return {
-            (condition.file, condition.line)
-            for condition, bits in self.outcomes.items()
-            if bits in OUTCOMES and not condition.is_bound and condition.depends_on & LAUNCHED
-        }
+        one_way = [c for c, bits in self.outcomes.items() if bits in OUTCOMES and not c.is_bound]
+        return {(c.file, c.line) for c in one_way if c.depends_on & LAUNCHED}
 
     def _passes(self, problem: Problem, twice: bool) -> bool:
         if problem in self.failures:

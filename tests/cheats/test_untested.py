@@ -10,7 +10,11 @@ import pytest
 from workbench import Launch, Operation, simple_operation
 from workbench.devices import IsolatedDevice, open_device
 from workbench.devices.emulated import EmulatedDevice
+from workbench.emulator.program import kernel_line
+from workbench.emulator.ptx import parse
 from workbench.harness import verify
+from workbench.judge.draw import Problems
+from workbench.judge.reaching import Reaching
 from workbench.model.results import Verdict, Verification
 from workbench.model.stage import Stage
 from workbench.report import evidence
@@ -95,6 +99,19 @@ def test_a_condition_that_no_problem_has_tried_both_ways_is_named_and_fails_wher
 def test_problems_are_drawn_that_meet_what_no_other_problem_has_met(about: str) -> None:
     result = verified(CHEATS[about], f"drawn_{about.replace(' ', '_')}", strict=False)
     assert result.verdict is Verdict.MISMATCH
+
+
+def test_no_problems_are_drawn_for_a_condition_that_has_come_out_both_ways() -> None:
+    """A kernel may have others on the line, in another body of the same function."""
+    made, device = stage("if (m > 3) v += 0; else v -= 0;", "both"), open_device("emulator")
+    drawing = Problems(shifted, [made], "emulator", EXAMPLES, 1)
+    solved = [trial.problem for trial in drawing.trials()]
+    assert drawing.so_far and {problem.m > 3 for problem in solved} == {True, False}
+    reaching = Reaching(made, lambda problem: device.compile(made, problem).ptx, drawing.so_far)
+    (ptx, alike), *_ = reaching.codes(solved)
+    kernel = parse(ptx).functions["shifted"]
+    places = {(at.file, at.line) for at in map(kernel_line, kernel.instructions) if at.line == LINE}
+    assert places and reaching.problems(ptx, alike, places) == []
 
 
 @pytest.mark.parametrize("about", HONEST)

@@ -54,37 +54,32 @@ class Reaching:
     def __init__(self, stage: Stage[Any], code: Callable[[Problem], str], drawn: Drawn) -> None:
         self._stage, self._code, self._drawn = stage, code, drawn
 
-    def problems(self, solved: Iterable[Problem], places: Callable[[], Places]) -> Iterator[Problem]:
-        """Problems for which conditions at these places come out as for none of those that were solved. The places are
-        asked for again when some have been met."""
-        if not places():
-            return
+    def codes(self, solved: Iterable[Problem]) -> Iterator[tuple[str, list[Problem]]]:
+        """The PTX of kernels, and which of the problems were solved by each, once for each round."""
         of_codes: dict[str, list[Problem]] = {}
         for problem in solved:
             with contextlib.suppress(Exception):  # who judges the problem says why there is none
                 of_codes.setdefault(self._code(problem), []).append(problem)
-        for ptx, alike in ROUNDS * [*itertools.islice(of_codes.items(), MOST_CODES)]:
-            chosen = self._reached(ptx, alike, places())[:REACHED]
-            alike += reversed(chosen)  # the first one met the most, and others are made of it
-            yield from chosen
+        yield from ROUNDS * [*itertools.islice(of_codes.items(), MOST_CODES)]
 
-    def _reached(self, ptx: str, problems: Sequence[Problem], places: Places) -> list[Problem]:
-        """Problems with this code for which conditions, or two together, come out as for none of those. Each time the
-        one is taken for which the most do."""
+    def problems(self, ptx: str, solved: list[Problem], places: Places) -> list[Problem]:
+        """Problems with this code for which conditions at these places, or two together, come out as for none of those
+        that were `solved`, where they are entered. Each time the one is taken for which the most do."""
         try:
-            candidates = [p for p in self._candidates(ptx, problems, places) if self._code(p) == ptx] if places else []
-            found = list(self._outcomes(ptx, (*problems, *candidates), places)) if candidates else []
+            candidates = [p for p in self._candidates(ptx, solved, places) if self._code(p) == ptx] if places else []
+            found = list(self._outcomes(ptx, (*solved, *candidates), places)) if candidates else []
         except Exception:  # whoever judges the problem says what is wrong
             return []
         pairs = [
             (a ^ x) & (b ^ y) for a, b in itertools.combinations(found[:PAIRED], 2) for x in (0, 1) for y in (0, 1)
         ]
-        new = [c[len(problems) :] != c[0] for c in found + pairs if len(set(c[: len(problems)])) == 1]
-        left, chosen = np.array(new, bool).reshape(len(new), -1), list[Problem]()
-        while left.any():
+        new = [c[len(solved) :] != c[0] for c in found + pairs if len(set(c[: len(solved)])) == 1]
+        left, chosen = np.array(new, bool).reshape(len(new), len(candidates)), list[Problem]()
+        while left.any() and len(chosen) < REACHED:
             best = int(left.sum(axis=0).argmax())
             chosen.append(candidates[best])
             left = left[~left[:, best]]
+        solved += reversed(chosen)  # the first one met the most, and others are made of it
         return chosen
 
     def _candidates(self, ptx: str, problems: Sequence[Problem], places: Places) -> Iterator[Problem]:
