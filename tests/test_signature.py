@@ -114,7 +114,7 @@ def test_limits_are_those_of_the_device() -> None:
 
 
 def test_without_the_engine_the_driver_is_left_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "emulator", None)
+    monkeypatch.delattr(emulator, "DeviceLimits")
     assert base.limits_of("any", 90, {}) is None
 
 

@@ -24,11 +24,6 @@ from ..model.tensor_map import TensorMap
 from ..toolchain.compiler import Compiled, compile_stage, translate_stage
 from . import tensor_maps
 
-try:
-    from .. import emulator
-except ImportError:  # its engine was not built: the driver's own checks remain
-    emulator = None  # type: ignore[assignment]
-
 
 class DeviceUnavailable(WorkbenchError, RuntimeError):
     """The device cannot be used on this machine; the message says why and what would help."""
@@ -114,10 +109,12 @@ class OnMachine:
 
 def limits_of(name: str, architecture: int, properties: Mapping[str, Any]) -> Any:
     """The limits of a device as `cudaGetDeviceProperties` names them; None where launches cannot be checked."""
-    if emulator is None:
+    try:
+        from ..emulator import DeviceLimits
+    except ImportError:  # its engine was not built: the driver's own checks remain
         return None
     sizes = [tuple(int(n) for n in properties[key]) for key in ("maxThreadsDim", "maxGridSize")]
-    return emulator.DeviceLimits(
+    return DeviceLimits(
         name=name,
         arch=f"sm_{architecture}",
         sm_count=properties["multiProcessorCount"],
@@ -137,11 +134,13 @@ def check(
     kernels = _kernels(compiled.key, compiled.ptx) if limits is not None else None
     if kernels is None:
         return
+    from .. import emulator
+
     entry = kernels.get(launch.kernel)
     if entry is None:
         raise no_kernel(launch.kernel, kernels)
     check_cluster(entry, launch)
-    memory = _Memory(arrays, pointers)
+    memory: Any = _Memory(arrays, pointers)
     cluster = entry.cluster if launch.cluster == (1, 1, 1) and entry.cluster else launch.cluster
     registers = compiled.usage[launch.kernel].registers
     try:
@@ -154,6 +153,8 @@ def check(
 def check_cluster(entry: Any, launch: Launch) -> None:
     """Raises Fault (LAUNCH_ERROR) for clusters of which the kernel says nothing: devices launch those it is compiled
     for, and here none. Clusters that no kernel can have are left to `emulator.check_launch`."""
+    from .. import emulator
+
     if entry.cluster is None and 1 < math.prod(launch.cluster) <= emulator.H200.max_cluster_blocks:
         x, y, z = launch.cluster
         raise Fault(
@@ -177,9 +178,11 @@ def no_kernel(wanted: str, there: Iterable[str]) -> Fault:
 @lru_cache(maxsize=256)
 def _kernels(key: str, ptx: str) -> Any:
     """The signatures of the kernels in the PTX, by name; None where the emulator cannot read it."""
+    from ..emulator import Program, PtxSyntaxError
+
     try:
-        return emulator.Program.signatures(ptx)
-    except emulator.PtxSyntaxError:
+        return Program.signatures(ptx)
+    except PtxSyntaxError:
         return None
 
 
@@ -197,17 +200,15 @@ def argument_of(argument: Argument, arrays: Mapping[str, Array], placed: Mapping
     return tensor_maps.emulated(argument, arrays[name], placed[name].address)
 
 
-_Base: Any = object if emulator is None else emulator.Memory
-
-
-class _Memory(_Base):  # type: ignore[misc]
-    """Where arrays lie on a device, without what is in them."""
+class _Memory:
+    """Where arrays lie on a device, without what is in them: all that a check of arguments asks of a memory."""
 
     def __init__(self, arrays: Mapping[str, Array], pointers: Mapping[str, int]) -> None:
-        super().__init__()
+        from ..emulator import Allocation
+
         nothing = np.empty(0, np.uint8)
         self.placed = {
-            name: emulator.Allocation(
+            name: Allocation(
                 pointers[name], array.nbytes, name, array.dtype.itemsize, (array.storage_elements,), nothing, None
             )
             for name, array in arrays.items()
