@@ -36,8 +36,8 @@ from .launch_checks import (
 from .memory import ELEMENT_TYPES, SWIZZLES, Allocation, Memory, TensorMap
 from .printing import printed_text
 from .program import Entry, early_returns, line_numbers
-from .ptx import SourceLocation
-from .source_lines import is_of_cuda, text_of
+from .ptx import SourceLocation, text_of
+from .source_lines import is_of_cuda
 from .statistics import KernelFault, Statistics
 from .trace import Timeline, Traced
 

@@ -16,7 +16,6 @@ from . import _engine, ptx
 from .architectures import DEFAULT, chosen
 from .decode import ALLOCA, ALLOCA_BYTES, Layout, decode
 from .memory import HEAP, Allocation, Memory
-from .source_lines import text_of
 from .table import DecodedEntry
 
 _MOST_VARIABLE_BYTES = 1 << 30
@@ -408,7 +407,7 @@ def early_returns(entry: Entry) -> list[int]:
 
     def may_return(place: ptx.SourceLocation) -> bool:
         later = [barrier.line for barrier in barriers if barrier.file == place.file and barrier.line >= place.line]
-        lines = text_of(place.file, entry.program.sources).splitlines()[place.line - 1 : min(later, default=0)]
+        lines = ptx.text_of(place.file, entry.program.sources).splitlines()[place.line - 1 : min(later, default=0)]
         return place.line < 1 or not lines or any(re.search(r"\breturn\b", line) for line in lines)
 
     return [row for row, i in rows if i.parts[0] == "bra" and may_return(kernel_line(i))]
@@ -433,7 +432,7 @@ def asm_at_its_first_line(text: str, sources: Mapping[str, str]) -> str:
     `sources` are texts of CUDA sources by file name; others are read where they exist."""
     if _BEGIN not in text:
         return text
-    first = {number: _asm_lines(text_of(path, sources)) for number, path in ptx.source_files(text).items()}
+    first = {number: _asm_lines(ptx.text_of(path, sources)) for number, path in ptx.source_files(text).items()}
     if not any(first.values()):
         return text
     last: re.Match[str] | None = None

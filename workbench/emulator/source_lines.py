@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import linecache
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from os import PathLike
 from pathlib import Path
 
-from .ptx import SourceLocation
+from .ptx import SourceLocation, text_of
 
 # -------------------------------------------------------------------------------------------------------------- headers
 RANDOM = "curand"
@@ -139,11 +138,3 @@ def through(location: SourceLocation) -> str:
 def source_line(location: SourceLocation, sources: Mapping[str, str]) -> str:
     lines = text_of(location.file, sources).splitlines()
     return lines[location.line - 1] if 0 < location.line <= len(lines) else ""
-
-
-def text_of(file: str, sources: Mapping[str, str]) -> str:
-    """The text of a file that was compiled, else as it is now; empty where there is none."""
-    for name in (file, Path(file).name):
-        if name in sources:
-            return sources[name]
-    return "".join(linecache.getlines(file))

@@ -16,14 +16,14 @@ from .. import reference
 from ..judge import bounds
 from ..model.arrays import Array, Arrays, element_bytes
 from ..model.calls import Call
-from ..model.distributions import WITHOUT_NUMBERS, Distribution, NonFinite, drawn, largest, st
+from ..model.distributions import WITHOUT_NUMBERS, Distribution, NonFinite, drawn, drawn_pad, largest, st
 from ..model.dtypes import BF16, E2M1, E4M3, E8M0, FP32, DType, dtype_of, from_numpy
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
 from ..model.problem import Cost, Problem, Size, Tier
 from ..model.tensor_map import TensorMap
 from .gemm import GROUPS, drawn_extents, probes, tcgen05
-from .shared import check_arrays, drawn_pad, row_stride
+from .shared import check_arrays, row_stride
 
 Values = np.ndarray[Any, Any]
 

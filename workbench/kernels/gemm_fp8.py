@@ -12,14 +12,14 @@ from .. import reference
 from ..judge import bounds
 from ..model.arrays import Array, Arrays, element_bytes
 from ..model.calls import Call
-from ..model.distributions import Distribution, NonFinite, drawn, st
+from ..model.distributions import Distribution, NonFinite, drawn, drawn_pad, st
 from ..model.dtypes import BF16, E4M3, FP32, dtype_of, from_numpy
 from ..model.launch import Launch, ceil_div, scaled
 from ..model.operation import Operation
 from ..model.parts import Axis
 from ..model.problem import Cost, Problem, Size, Tier
 from .gemm import GROUPS, drawn_extents, probes, tcgen05, tile_launch
-from .shared import check_arrays, contiguous, drawn_pad, row_stride
+from .shared import check_arrays, contiguous, row_stride
 
 RUN = 128
 """Terms that stages let the tensor cores add up at most."""

@@ -11,7 +11,7 @@ import numpy as np
 from .. import reference
 from ..model.arrays import Array, Arrays, element_bytes
 from ..model.calls import Call
-from ..model.distributions import NonFinite, drawn, st
+from ..model.distributions import NonFinite, drawn, drawn_pad, st
 from ..model.dtypes import FP32, dtype_of
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
@@ -150,7 +150,7 @@ def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> RotaryProblem:
     heads, batch = d(st.integers(1, min(9, left))), d(st.integers(1, 3))
     seq = d(extents(Size(max(1, min(size.extent, left // (heads * batch))), size.work), ()))
     aligned = d(st.booleans())
-    pads = [-2 * half % 8 + 8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5)) for _ in range(2)]
+    pads = [drawn_pad(d, 2 * half, 8, aligned) for _ in range(2)]
     return RotaryProblem(
         batch=batch,
         heads=heads,

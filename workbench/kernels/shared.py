@@ -12,17 +12,11 @@ import numpy as np
 from ..model.arrays import Arrays
 from ..model.calls import ArraySpec
 from ..model.distributions import st
-from ..model.dtypes import FLOATS, FP32, DType, from_numpy
+from ..model.dtypes import FLOATS, DType, from_numpy
 from ..model.operation import Operation
 from ..model.problem import Problem
 
 REMEDY = "use ascontiguousarray, or contiguous() of torch"
-
-
-def drawn_pad(d: st.DrawFn, row: int, multiple: int, aligned: bool, most: int = 2) -> int:
-    """Elements that a row of a random problem is longer than it has to be: up to 5, or, `aligned`, as many as make it a
-    multiple of so many, and up to `most` times that more."""
-    return -row % multiple + multiple * d(st.integers(0, most)) if aligned else d(st.integers(0, 5))
 
 
 def check_arrays(function: str, allowed: Sequence[np.dtype[Any]], **arrays: ArraySpec) -> None:
@@ -55,12 +49,6 @@ def output_dtype(function: str, dtype: DType, wanted: Any) -> DType:
     if out is None or out.name not in (dtype.name, "fp32"):
         raise TypeError(f"{function}: out_dtype is {wanted}; it has to be {dtype.numpy} or float32")
     return out
-
-
-def wrong_output(dtype: str, out: str) -> str | None:
-    """Why the output of a problem cannot be of the type `out`, or None: it has that of the inputs, `dtype`, or fp32."""
-    allowed = dict.fromkeys((dtype, FP32.name))
-    return None if out in allowed else f"out is {out!r}; for dtype {dtype} it has to be {' or '.join(allowed)}"
 
 
 def rows_contiguous(array: ArraySpec) -> bool:

@@ -38,6 +38,17 @@ def drawn(draw: Callable[Concatenate[st.DrawFn, P], T]) -> Callable[P, st.Search
     return lambda *given, **named: st.composite(draw)(*given, **named)
 
 
+def drawn_gap(d: st.DrawFn, multiple: int, aligned: bool, most: int = 2, odd: int = 3) -> int:
+    """Elements between rows of a random problem: up to `odd`, or, `aligned`, up to `most` times the multiple."""
+    return multiple * d(st.integers(0, most)) if aligned else d(st.integers(0, odd))
+
+
+def drawn_pad(d: st.DrawFn, row: int, multiple: int, aligned: bool, most: int = 2) -> int:
+    """Elements that a row of a random problem is longer than it has to be: as many as make it a multiple of so many,
+    where it is to be `aligned`, and a gap."""
+    return (-row % multiple if aligned else 0) + drawn_gap(d, multiple, aligned, most, odd=5)
+
+
 Values = np.ndarray[Any, Any]
 
 

@@ -237,6 +237,12 @@ def dtype_of(name: str) -> DType:
     return SPELLINGS[name]
 
 
+def wrong_output(dtype: str, out: str) -> str | None:
+    """Why the output of a problem cannot be of the type `out`, or None: it has that of the inputs, `dtype`, or fp32."""
+    allowed = dict.fromkeys((dtype, FP32.name))
+    return None if out in allowed else f"out is {out!r}; for dtype {dtype} it has to be {' or '.join(allowed)}"
+
+
 def from_numpy(dtype: np.dtype[Any]) -> DType | None:
     """The element type that a NumPy dtype stands for, or None where there is none."""
     return next((t for t in DTYPES.values() if t.numpy == dtype and not t.compute_only), None)

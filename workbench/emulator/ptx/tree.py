@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 import re
 import struct
 from bisect import bisect_right
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -315,6 +317,14 @@ _MOST_DIGITS = 64
 def source_files(text: str) -> dict[int, str]:
     """The paths of ``.file`` directives by their numbers."""
     return {int(number): _BEYOND_ASCII.sub(_from_octal, path) for number, path in _FILE.findall(text)}
+
+
+def text_of(file: str, sources: Mapping[str, str]) -> str:
+    """The text of a file that was compiled, else as it is now; empty where there is none."""
+    for name in (file, Path(file).name):
+        if name in sources:
+            return sources[name]
+    return "".join(linecache.getlines(file))
 
 
 def _from_octal(match: re.Match[str]) -> str:

@@ -14,12 +14,12 @@ import numpy as np
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distributions import NonFinite, drawn, st
+from ...model.distributions import NonFinite, drawn, drawn_gap, drawn_pad, st
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.launch import ceil_div
 from ...model.parts import LEAST_ELEMENTS, Part
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
-from ..shared import drawn_pad, group_sizes, noticeable, tensor_core_product
+from ..shared import group_sizes, noticeable, tensor_core_product
 
 Values = np.ndarray[Any, Any]
 Solver = Callable[[Values, Values, Values, Values, float], tuple[Values, Values]]
@@ -407,9 +407,9 @@ def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> AttentionProbl
         dtype=d(st.sampled_from(AttentionProblem.choices["dtype"])),
         values=d(st.sampled_from(Kind)),
         pad_q=pads[0],
-        gap_q=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+        gap_q=drawn_gap(d, 8, aligned),
         pad_kv=pads[1],
-        gap_kv=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+        gap_kv=drawn_gap(d, 8, aligned),
         seed=d(st.integers(0, 2**16)),
     )
 

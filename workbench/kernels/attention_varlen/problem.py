@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distributions import drawn, st
+from ...model.distributions import drawn, drawn_gap, drawn_pad, st
 from ...model.dtypes import FP32, INT32, dtype_of
 from ...model.problem import Cost, Invariant, Size, Tier, draw_values, extents
 from ..attention import problem as forward
@@ -28,7 +28,7 @@ from ..attention.problem import (
     Values,
     of_kind,
 )
-from ..shared import drawn_pad, group_sizes, noticeable
+from ..shared import group_sizes, noticeable
 
 
 class Lengths(StrEnum):
@@ -251,9 +251,9 @@ def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> AttentionVarle
         dtype=d(st.sampled_from(AttentionVarlenProblem.choices["dtype"])),
         values=d(st.sampled_from(Kind)),
         pad_q=pads[0],
-        gap_q=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+        gap_q=drawn_gap(d, 8, aligned),
         pad_kv=pads[1],
-        gap_kv=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+        gap_kv=drawn_gap(d, 8, aligned),
         seed=d(st.integers(0, 2**16)),
     )
 

@@ -14,11 +14,10 @@ import numpy as np
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distributions import NonFinite, drawn, st
-from ...model.dtypes import BF16, FP16, FP32, dtype_of
+from ...model.distributions import NonFinite, drawn, drawn_pad, st
+from ...model.dtypes import BF16, FP16, FP32, dtype_of, wrong_output
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, Tier, extents
-from ..shared import drawn_pad, wrong_output
 
 
 class Activation(StrEnum):

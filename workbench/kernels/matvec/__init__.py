@@ -12,8 +12,8 @@ from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.calls import Call
-from ...model.distributions import NonFinite, drawn, st
-from ...model.dtypes import BF16, FP16, FP32, dtype_of
+from ...model.distributions import NonFinite, drawn, drawn_pad, st
+from ...model.dtypes import BF16, FP16, FP32, dtype_of, wrong_output
 from ...model.launch import Argument, Launch, Plan, ceil_div, machine
 from ...model.operation import Operation
 from ...model.parts import Axis
@@ -41,7 +41,7 @@ class MatvecProblem(Problem):
     }
 
     def check(self) -> str | None:
-        return shared.wrong_output(self.dtype, self.out)
+        return wrong_output(self.dtype, self.out)
 
     @property
     def label(self) -> str:
@@ -106,7 +106,7 @@ def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> MatvecProblem:
     k, n = (first, second) if d(st.booleans()) else (second, first)
     dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
     aligned = d(st.booleans())
-    pad = shared.drawn_pad(d, k, 8, aligned)
+    pad = drawn_pad(d, k, 8, aligned)
     out = d(st.sampled_from(sorted({dtype, FP32.name})))
     return MatvecProblem(n=n, k=k, dtype=dtype, out=out, pad_b=pad, seed=d(st.integers(0, 2**16)))
 

@@ -9,11 +9,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from ...model.arrays import Array, element_bytes
-from ...model.distributions import NonFinite, drawn, st
-from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
+from ...model.distributions import NonFinite, drawn, drawn_pad, st
+from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of, wrong_output
 from ...model.parts import Axis
 from ...model.problem import DRAWN, Cost, Problem, Size, extents
-from ..shared import drawn_pad, wrong_output
 
 FLOATS = (BF16.name, FP16.name, FP32.name)
 """The types of rows."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distributions import NonFinite, drawn, st
+from ...model.distributions import NonFinite, drawn, drawn_pad, st
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.parts import Axis
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
@@ -302,7 +302,7 @@ def problems(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> SsdProblem:
     batch = d(st.integers(1, max(1, min(3, left // heads))))
     aligned = d(st.sampled_from([True, True, False]))
     of_x, of_bc = heads * headdim, heads // group * dstate
-    pads = [-n % 8 + 8 * d(st.integers(0, 1)) if aligned else d(st.integers(0, 5)) for n in (of_x, of_bc)]
+    pads = [drawn_pad(d, row, 8, aligned, 1) for row in (of_x, of_bc)]
     return SsdProblem(
         batch=batch,
         heads=heads,
