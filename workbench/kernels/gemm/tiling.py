@@ -108,35 +108,58 @@ def shifted_pieces(p: GemmProblem) -> tuple[int, int, int]:
     return (8 if of_a == 8 else SHIFTED, 8 if of_b == 8 else SHIFTED, of_c)
 
 
+@kept_by_machine(MOST_KEPT)
 def small(p: GemmProblem) -> tuple[Shape, int, int]:
     """A tile of `small_tiles`, its k-tile, and blocks that share it."""
-    return _small(p.m, p.n, p.k, pieces(p), p.count)
+    return _small(p, pieces(p))
 
 
+@kept_by_machine(MOST_KEPT)
 def shared_again(p: GemmProblem) -> tuple[Shape, int, int, int]:
     """A tile of `last_block`, its k-tile, the blocks of a cluster that shares it, and how many clusters do."""
-    return _shared_again(p.m, p.n, p.k, pieces(p))
+    moved = pieces(p)
+    best = (*min(small_choices(p.m, p.n, p.k, moved)), 1)
+    for tile, shares in _small_tiles(p.m, p.n, p.k, moved):
+        for parts in shares:
+            for clusters in range(2, min(MOST_CLUSTERS, tile.k_tiles // (parts * LEAST_SHARED)) + 1):
+                if _through_memory(clusters) + tile.stored > best[0]:  # and more of them take longer
+                    break
+                best = min(best, (small_cycles(tile, parts, clusters), tile.shape, parts, clusters))
+    return best[1], _small_k(p.k, moved), best[2], best[3]
 
 
+@kept_by_machine(MOST_KEPT)
 def shifted(p: GemmProblem) -> tuple[Shape, int, int]:
     """The same of `shifted_tiles`."""
-    return _small(p.m, p.n, p.k, shifted_pieces(p), p.count)
+    return _small(p, shifted_pieces(p))
 
 
+@kept_by_machine(MOST_KEPT)
 def wide(p: GemmProblem, most: int) -> tuple[int, int, int]:
     """Rows and columns of a tile of `fitted_tiles`, and blocks that share it: where they do, at most so many."""
-    return _wide(p.m, p.n, p.k, most)
+    _, shape, parts = min(wide_choices(p.m, p.n, p.k, most), key=itemgetter(0))  # the first of equals
+    return *shape, parts
 
 
+@kept_by_machine(MOST_KEPT)
 def flexible(p: GemmProblem, most: int) -> tuple[int, int, int]:
     """The same of `flexible_tiles`."""
-    return _flexible(p.m, p.n, p.k, p.out == p.dtype, most)
+    best: tuple[float, tuple[int, int], int] = math.inf, (0, 0), 0
+    for tile in _flexible_tiles(p.m, p.n, p.k, p.out == p.dtype, HIGH, most, 8):
+        if tile.least < best[0]:
+            best = min(best, *_by_flexible(p.n, p.k, tile, most), key=itemgetter(0))  # the first of equals
+    return *best[1], best[2]
 
 
+@kept_by_machine(MOST_KEPT)
 def multicast(p: GemmProblem) -> tuple[int, int, int, int, int]:
     """Rows and columns of a tile of `flexible_multicast`, blocks of a cluster, whether they share A, and how many
     clusters share tiles."""
-    return _multicast(p.m, p.n, p.k, *_of_rows(p), p.count)
+    best: tuple[float, tuple[int, int], int, int, int] = math.inf, (0, 0), 0, 0, 0
+    for tile in _multicast_tiles(p):
+        if tile.least < best[0]:
+            best = min(best, *_by_multicast(p, tile), key=itemgetter(0))
+    return *best[1], *best[2:]
 
 
 def lines(p: GemmProblem, stride: int) -> float:
@@ -146,30 +169,28 @@ def lines(p: GemmProblem, stride: int) -> float:
     return 2 - math.gcd(between, LINE) / LINE if between % 16 == 0 else 1.0
 
 
-def _of_rows(p: GemmProblem) -> tuple[bool, bool, float, float]:
-    """Whether C may be computed as its transpose, whether B lies along k, and in how many lines rows of k-tiles lie."""
-    return p.out == p.dtype, p.trans_b, lines(p, p.lda), lines(p, p.ldb)
-
-
 def is_swapped(rows: int, sides: tuple[tuple[int, int], ...] = HIGH) -> bool:
     """Whether a tile of `flexible_tiles`, or of one with other `sides`, that has so many rows of C is multiplied as its
     transpose."""
     return rows not in dict(sides)
 
 
+@kept_by_machine(MOST_KEPT)
 def split(p: GemmProblem) -> tuple[Shape, int]:
     """A tile of `split_warp_tiles`, and blocks that share it."""
-    return _split(p.m, p.n, p.k)
+    return min(split_choices(p.m, p.n, p.k))[1:]
 
 
+@kept_by_machine(MOST_KEPT)
 def fitted(p: GemmProblem) -> tuple[Shape, int, int]:
     """A tile of `fitted_pipeline`, the blocks of a cluster that shares it, and how many clusters do."""
-    return _fitted(p.m, p.n, p.k, FITTED)
+    return min(fitted_choices(p.m, p.n, p.k, FITTED))[1:]
 
 
+@kept_by_machine(MOST_KEPT)
 def shifted_single(p: GemmProblem) -> tuple[Shape, int, int]:
     """The same of `shifted_pipeline`: there is no room for the largest tile."""
-    return _fitted(p.m, p.n, p.k, FITTED[1:])
+    return min(fitted_choices(p.m, p.n, p.k, FITTED[1:]))[1:]
 
 
 def _small_k(k: int, moved: tuple[int, int, int]) -> int:
@@ -178,62 +199,9 @@ def _small_k(k: int, moved: tuple[int, int, int]) -> int:
     return min(most, max(16, 1 << (k - 1).bit_length()))
 
 
-@kept_by_machine(MOST_KEPT)
-def _shared_again(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int, int]:
-    best = (*_fewest_small(m, n, k, moved, 1), 1)
-    for tile, shares in _small_tiles(m, n, k, moved):
-        for parts in shares:
-            for clusters in range(2, min(MOST_CLUSTERS, tile.k_tiles // (parts * LEAST_SHARED)) + 1):
-                if _through_memory(clusters) + tile.stored > best[0]:  # and more of them take longer
-                    break
-                best = min(best, (small_cycles(tile, parts, clusters), tile.shape, parts, clusters))
-    return best[1], _small_k(k, moved), best[2], best[3]
-
-
-def _small(m: int, n: int, k: int, moved: tuple[int, int, int], count: int) -> tuple[Shape, int, int]:
-    _, shape, parts = _fewest_small(m, n, k, moved, count)
-    return shape, _small_k(k, moved), parts
-
-
-@kept_by_machine(MOST_KEPT)
-def _fewest_small(m: int, n: int, k: int, moved: tuple[int, int, int], count: int) -> tuple[float, Shape, int]:
-    return min(small_choices(m, n, k, moved, count))
-
-
-@kept_by_machine(MOST_KEPT)
-def _split(m: int, n: int, k: int) -> tuple[Shape, int]:
-    return min(split_choices(m, n, k))[1:]
-
-
-@kept_by_machine(MOST_KEPT)
-def _fitted(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> tuple[Shape, int, int]:
-    return min(fitted_choices(m, n, k, shapes))[1:]
-
-
-@kept_by_machine(MOST_KEPT)
-def _wide(m: int, n: int, k: int, most: int) -> tuple[int, int, int]:
-    _, shape, parts = min(wide_choices(m, n, k, most), key=itemgetter(0))  # the first of equals
-    return *shape, parts
-
-
-@kept_by_machine(MOST_KEPT)
-def _flexible(m: int, n: int, k: int, swaps: bool, most: int) -> tuple[int, int, int]:
-    best: tuple[float, tuple[int, int], int] = math.inf, (0, 0), 0
-    for tile in _flexible_tiles(m, n, k, swaps, HIGH, most, 8):
-        if tile.least < best[0]:
-            best = min(best, *_by_flexible(n, k, tile, most), key=itemgetter(0))  # the first of equals
-    return *best[1], best[2]
-
-
-@kept_by_machine(MOST_KEPT)
-def _multicast(
-    m: int, n: int, k: int, swaps: bool, along_k: bool, of_a: float, of_b: float, count: int
-) -> tuple[int, int, int, int, int]:
-    best: tuple[float, tuple[int, int], int, int, int] = math.inf, (0, 0), 0, 0, 0
-    for tile in _flexible_tiles(m, n, k, swaps, HIGHER, machine().multiprocessors, MOST_CLUSTERS, count):
-        if tile.least < best[0]:
-            best = min(best, *_by_multicast(m, n, k, tile, along_k, of_a, of_b, count), key=itemgetter(0))
-    return *best[1], *best[2:]
+def _small(p: GemmProblem, moved: tuple[int, int, int]) -> tuple[Shape, int, int]:
+    _, shape, parts = min(small_choices(p.m, p.n, p.k, moved, p.count))
+    return shape, _small_k(p.k, moved), parts
 
 
 def small_choices(
@@ -315,9 +283,13 @@ def flexible_choices(m: int, n: int, k: int, swaps: bool, most: int) -> Iterator
 def multicast_choices(p: GemmProblem) -> Iterator[tuple[float, tuple[int, int], int, int, int]]:
     """The same of `flexible_multicast`: cycles, the tile, blocks of a cluster, whether they share A, and how many
     clusters share tiles."""
-    swaps, along_k, of_a, of_b = _of_rows(p)
-    for tile in _flexible_tiles(p.m, p.n, p.k, swaps, HIGHER, machine().multiprocessors, MOST_CLUSTERS, p.count):
-        yield from _by_multicast(p.m, p.n, p.k, tile, along_k, of_a, of_b, p.count)
+    for tile in _multicast_tiles(p):
+        yield from _by_multicast(p, tile)
+
+
+def _multicast_tiles(p: GemmProblem) -> Iterator[_Tile]:
+    most = machine().multiprocessors
+    return _flexible_tiles(p.m, p.n, p.k, p.out == p.dtype, HIGHER, most, MOST_CLUSTERS, p.count)
 
 
 class _Tile(NamedTuple):
@@ -373,20 +345,19 @@ def _by_flexible(n: int, k: int, tile: _Tile, most: int) -> Iterator[tuple[float
             yield cycles, (rows, columns), parts
 
 
-def _by_multicast(
-    m: int, n: int, k: int, tile: _Tile, along_k: bool, of_a: float, of_b: float, count: int
-) -> Iterator[tuple[float, tuple[int, int], int, int, int]]:
+def _by_multicast(p: GemmProblem, tile: _Tile) -> Iterator[tuple[float, tuple[int, int], int, int, int]]:
     """What `multicast_choices` has of a tile."""
-    rows, columns, k_tiles = tile.rows, tile.columns, ceil_div(k, 64)
+    rows, columns, k_tiles = tile.rows, tile.columns, ceil_div(p.k, 64)
     # k-tiles of A and B are so many rows of 128 bytes
-    boxes = rows * of_a, (columns if along_k else 64 * ceil_div(columns, 64)) * of_b
-    one, within = _least_cycles(rows, columns)[0], _ends_within_lines(n, columns)
+    boxes = rows * lines(p, p.lda), (columns if p.trans_b else 64 * ceil_div(columns, 64)) * lines(p, p.ldb)
+    one, within = _least_cycles(rows, columns)[0], _ends_within_lines(p.n, columns)
     for sharing, share_a in SHARING:
         if (rows if share_a else columns) % (8 * sharing):
             continue
         by_a, by_b = shared_by(sharing, share_a)
         asked = boxes[0] / by_a + boxes[1] / by_b
-        groups, at_the_same_time = count * clusters_of(m, n, rows, columns, sharing, share_a), clusters_at_once(sharing)
+        groups = p.count * clusters_of(p.m, p.n, rows, columns, sharing, share_a)
+        at_the_same_time = clusters_at_once(sharing)
         most = min(MOST_CLUSTERS, at_the_same_time // groups, k_tiles // LEAST_PARTED)
         for clusters in range(1, max(1, most) + 1):
             cycles = multicast_cycles(rows * columns, one, k_tiles, groups, sharing, clusters, asked)
