@@ -14,15 +14,15 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays, element_bytes
+from ..model.arrays import Array, Arrays
 from ..model.calls import Call
-from ..model.distributions import WITHOUT_NUMBERS, Distribution, NonFinite, drawn, drawn_pad, largest, st
-from ..model.dtypes import BF16, E2M1, E4M3, E8M0, FP32, DType, dtype_of, from_numpy
+from ..model.distributions import WITHOUT_NUMBERS, Distribution, drawn, drawn_pad, largest, st
+from ..model.dtypes import BF16, E2M1, E4M3, E8M0, FP32, DType, dtype_of
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
-from ..model.problem import Cost, Problem, Size, Tier
+from ..model.problem import Size, Tier
 from ..model.tensor_map import TensorMap
-from .gemm import GROUPS, drawn_extents, probes, tcgen05
+from .gemm import GROUPS, ScaledProduct, drawn_extents, scaled_output, tcgen05
 from .shared import check_arrays, row_stride
 
 Values = np.ndarray[Any, Any]
@@ -44,7 +44,7 @@ FORMATS = {"mxfp8": Format(E4M3, E8M0, 32), "mxfp4": Format(E2M1, E8M0, 32), "nv
 
 
 @dataclass(frozen=True)
-class BlockScaledProblem(Problem):
+class BlockScaledProblem(ScaledProduct):
     """A: (m, k) and B: (n, k) of the numbers of a `format`, a_scale and b_scale: tiles of their scales, C: (m, n) of
     type `out`: bf16 or fp32. Rows of A, B and C are at least `pad_*` elements longer than they have to be."""
 
@@ -57,11 +57,7 @@ class BlockScaledProblem(Problem):
     pad_b: int = 0
     pad_c: int = 0
 
-    extents: ClassVar[tuple[str, ...]] = ("m", "n", "k")
-    non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
-    distributed: ClassVar[tuple[str, ...]] = ("A", "B")
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"format": tuple(FORMATS), "out": (BF16.name, FP32.name)}
-    layout: ClassVar[str] = "nt"
 
     @property
     def label(self) -> str:
@@ -90,11 +86,6 @@ class BlockScaledProblem(Problem):
     def ldb(self) -> int:
         """Elements from one row of B to the next: whole bytes."""
         return self._row(self.pad_b)
-
-    @property
-    def ldc(self) -> int:
-        """Elements from one row of C to the next."""
-        return self.n + self.pad_c
 
     @property
     def blocks(self) -> int:
@@ -155,30 +146,12 @@ class BlockScaledProblem(Problem):
         without_last = {name.lower(): inputs[name].copy() for name in "AB"}
         without_last["a"][:, -1] = 0
         shifted = untiled(inputs["a_scale"], self.m, self.blocks)
-        wrong = {
-            "all zeros": np.zeros_like(c),
-            "last k-term dropped": self._product(inputs, **without_last),
-            "shifted by one column": np.roll(c, 1, axis=1),
-            "last row missing": np.concatenate([c[:-1], np.zeros_like(c[-1:])]),
+        wrong = self.wrong_products(c, self._product(inputs, **without_last)) | {
             "blocks of A not scaled": self._product(inputs, a_scale=np.ones((self.m, self.blocks))),
             "blocks of B not scaled": self._product(inputs, b_scale=np.ones((self.n, self.blocks))),
             "scales of the next block": self._product(inputs, a_scale=np.roll(shifted, 1, axis=1)),
         }
         return {name: {"C": value} for name, value in wrong.items()}
-
-    @property
-    def terms(self) -> int:
-        return self.k
-
-    def probe(self, order: Values) -> Arrays:
-        a, b = probes(order, self.m, self.n, self.k)
-        arrays, number = self.arrays(), self.types.number.numpy
-        ones = {name: np.ones(arrays[name].shape).astype(self.types.scale.numpy) for name in ("a_scale", "b_scale")}
-        return {"A": a.astype(number), "B": b.astype(number), **ones}
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(2 * self.m * self.n * self.k, element_bytes(self.arrays().values()))
 
 
 def tiled(scales: Values, shape: tuple[int, ...]) -> Values:
@@ -355,9 +328,7 @@ def gemm_block_scaled(
             f"gemm_block_scaled: a has shape {a.shape} and b {b.shape}; they have to be (m, k) and (n, k), or of 4-bit "
             "numbers (m, k / 2) and (n, k / 2), none of them 0"
         )
-    out = BF16 if out_dtype is None else from_numpy(np.dtype(out_dtype))
-    if out not in (BF16, FP32):
-        raise TypeError(f"gemm_block_scaled: out_dtype is {out_dtype}; it has to be bfloat16 or float32")
+    out = scaled_output("gemm_block_scaled", out_dtype)
     packing = FORMATS[format].number.packing
     pads = ((row_stride("gemm_block_scaled", name, x) - x.shape[1]) * packing for name, x in (("a", a), ("b", b)))
     fields = dict(zip(("pad_a", "pad_b"), pads, strict=True))

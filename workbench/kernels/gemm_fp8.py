@@ -10,15 +10,15 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays, element_bytes
+from ..model.arrays import Array, Arrays
 from ..model.calls import Call
-from ..model.distributions import Distribution, NonFinite, drawn, drawn_pad, st
-from ..model.dtypes import BF16, E4M3, FP32, dtype_of, from_numpy
+from ..model.distributions import Distribution, drawn, drawn_pad, st
+from ..model.dtypes import BF16, E4M3, FP32, dtype_of
 from ..model.launch import Launch, ceil_div, scaled
 from ..model.operation import Operation
 from ..model.parts import Axis
-from ..model.problem import Cost, Problem, Size, Tier
-from .gemm import GROUPS, drawn_extents, probes, tcgen05, tile_launch
+from ..model.problem import Size, Tier
+from .gemm import GROUPS, ScaledProduct, drawn_extents, scaled_output, tcgen05, tile_launch
 from .shared import check_arrays, contiguous, row_stride
 
 RUN = 128
@@ -26,7 +26,7 @@ RUN = 128
 
 
 @dataclass(frozen=True)
-class ScaledGemmProblem(Problem):
+class ScaledGemmProblem(ScaledProduct):
     """A: (m, k) and B: (n, k) of e4m3, a_scale: (m,) and b_scale: (n,) fp32, C: (m, n) of type `out`: bf16 or fp32.
 
     `pad_*` elements lie between the rows of A, B and C."""
@@ -39,12 +39,8 @@ class ScaledGemmProblem(Problem):
     pad_b: int = 0
     pad_c: int = 0
 
-    extents: ClassVar[tuple[str, ...]] = ("m", "n", "k")
-    non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
-    distributed: ClassVar[tuple[str, ...]] = ("A", "B")
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"out": (BF16.name, FP32.name)}
     dtype: ClassVar[str] = E4M3.name
-    layout: ClassVar[str] = "nt"
 
     @property
     def label(self) -> str:
@@ -59,11 +55,6 @@ class ScaledGemmProblem(Problem):
     def ldb(self) -> int:
         """Elements from one row of B to the next."""
         return self.k + self.pad_b
-
-    @property
-    def ldc(self) -> int:
-        """Elements from one row of C to the next."""
-        return self.n + self.pad_c
 
     def arrays(self) -> dict[str, Array]:
         return {
@@ -103,30 +94,13 @@ class ScaledGemmProblem(Problem):
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         given, c = _lower(inputs), expected["C"]
         shorter = {**given, "a": given["a"][:, :-1], "b": given["b"][:, :-1]}
-        wrong = {
-            "all zeros": np.zeros_like(c),
-            "last k-term dropped": reference.scaled_gemm(**shorter),
-            "shifted by one column": np.roll(c, 1, axis=1),
-            "last row missing": np.concatenate([c[:-1], np.zeros_like(c[-1:])]),
+        wrong = self.wrong_products(c, reference.scaled_gemm(**shorter)) | {
             "rows not scaled": reference.scaled_gemm(**{**given, "a_scale": np.ones(self.m)}),
             "columns not scaled": reference.scaled_gemm(**{**given, "b_scale": np.ones(self.n)}),
         }
         if self.m == self.n:
             wrong["transposed"] = c.T
         return {name: {"C": value} for name, value in wrong.items()}
-
-    @property
-    def terms(self) -> int:
-        return self.k
-
-    def probe(self, order: np.ndarray) -> Arrays:
-        a, b = probes(order, self.m, self.n, self.k)
-        ones = {"a_scale": np.ones(self.m, np.float32), "b_scale": np.ones(self.n, np.float32)}
-        return {"A": a.astype(E4M3.numpy), "B": b.astype(E4M3.numpy), **ones}
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(2 * self.m * self.n * self.k, element_bytes(self.arrays().values()))
 
 
 def _lower(inputs: Arrays) -> dict[str, np.ndarray]:
@@ -276,9 +250,7 @@ def gemm_fp8(a: Any, b: Any, a_scale: Any, b_scale: Any, *, out_dtype: Any = Non
         if scales.shape != (rows,):
             raise ValueError(f"gemm_fp8: {name} has shape {scales.shape}; it has to be ({rows},), a scale a row")
         contiguous("gemm_fp8", name, scales)
-    out = BF16 if out_dtype is None else from_numpy(np.dtype(out_dtype))
-    if out not in (BF16, FP32):
-        raise TypeError(f"gemm_fp8: out_dtype is {out_dtype}; it has to be bfloat16 or float32")
+    out = scaled_output("gemm_fp8", out_dtype)
     problem = ScaledGemmProblem(
         m=a.shape[0],
         n=b.shape[0],

@@ -5,7 +5,7 @@ from . import simt, skinny, mma, wgmma, tcgen05  # each track declares its stage
 
 # isort: on
 from .operation import GEMM, GROUPS
-from .problem import GemmProblem, drawn_extents, probes
+from .problem import GemmProblem, ScaledProduct, drawn_extents, scaled_output
 from .wgmma import PADDED_C, Product, tile_launch
 
 __all__ = [
@@ -14,9 +14,10 @@ __all__ = [
     "PADDED_C",
     "GemmProblem",
     "Product",
+    "ScaledProduct",
     "drawn_extents",
     "mma",
-    "probes",
+    "scaled_output",
     "simt",
     "skinny",
     "tcgen05",

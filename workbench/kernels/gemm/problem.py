@@ -15,7 +15,7 @@ from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.distributions import NonFinite, drawn, drawn_pad, st
-from ...model.dtypes import BF16, FP16, FP32, dtype_of, wrong_output
+from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of, from_numpy, wrong_output
 from ...model.parts import Axis
 from ...model.problem import Cost, Problem, Size, Tier, extents
 
@@ -309,14 +309,59 @@ def drawn_extents(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> tuple[int
     return m, n, k
 
 
-def probes(order: np.ndarray, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """A and B, (m, k) and (n, k), of which an element of A B^T has the one term that `order` names, as
-    `Problem.probe` says."""
-    element = np.flatnonzero(order >= 0)
-    a, b = np.zeros((m, k)), np.zeros((n, k))
-    a[element // n, order[element]] = 1
-    b[element % n, order[element]] = 1
-    return a, b
+class ScaledProduct(Problem):
+    """What problems of C = A B^T of numbers with scales have in common. A: (m, k), B: (n, k), a_scale, b_scale, C:
+    (m, n) of type `out`: bf16 or fp32, with `pad_c` elements between its rows."""
+
+    m: int
+    n: int
+    k: int
+    out: str
+    pad_c: int
+
+    extents: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
+    distributed: ClassVar[tuple[str, ...]] = ("A", "B")
+    layout: ClassVar[str] = "nt"
+
+    @property
+    def ldc(self) -> int:
+        """Elements from one row of C to the next."""
+        return self.n + self.pad_c
+
+    @property
+    def terms(self) -> int:
+        return self.k
+
+    def wrong_products(self, c: np.ndarray, shorter: np.ndarray) -> dict[str, np.ndarray]:
+        """Answers that are wrong whatever the scales are: `c` is the right one, `shorter` that without the last term of
+        every sum."""
+        return {
+            "all zeros": np.zeros_like(c),
+            "last k-term dropped": shorter,
+            "shifted by one column": np.roll(c, 1, axis=1),
+            "last row missing": np.concatenate([c[:-1], np.zeros_like(c[-1:])]),
+        }
+
+    def probe(self, order: np.ndarray) -> Arrays:
+        element, arrays = np.flatnonzero(order >= 0), self.arrays()
+        filled = {"A": 0, "B": 0, "a_scale": 1, "b_scale": 1}
+        made = {name: np.full(arrays[name].shape, value) for name, value in filled.items()}
+        made["A"][element // self.n, order[element]] = 1
+        made["B"][element % self.n, order[element]] = 1
+        return {name: values.astype(np.float64).astype(arrays[name].dtype.numpy) for name, values in made.items()}
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(2 * self.m * self.n * self.k, element_bytes(self.arrays().values()))
+
+
+def scaled_output(function: str, wanted: Any) -> DType:
+    """The type that the caller wants the output of such a product in: bf16, or fp32. Raises TypeError."""
+    out = BF16 if wanted is None else from_numpy(np.dtype(wanted))
+    if out not in (BF16, FP32):
+        raise TypeError(f"{function}: out_dtype is {wanted}; it has to be bfloat16 or float32")
+    return out
 
 
 @drawn
