@@ -23,9 +23,9 @@ FUNCTION, FILE = 60, 600
 
 BUDGETS = {
     "Python of workbench/": ((PACKAGE,), (".py",), 71_957),
-    "Python of tests/": (("tests",), (".py",), 64_392),
-    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_813),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_918),
+    "Python of tests/": (("tests",), (".py",), 64_437),
+    "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_811),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_962),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_982),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

@@ -115,3 +115,48 @@ def test_look_back_meets_tiles_that_have_only_their_own_sum() -> None:
         found += launch(compile_cuda(LOOK_BACK, "BUG"), "k", 8, 1, [x, y, *spaces], seed=seed).failures
     assert {finding.kind for finding in found} == {FindingKind.RACE}
     assert {finding.location.line for finding in found if finding.location} == {line_of(LOOK_BACK, "// looks back")}
+
+
+GRID_BARRIER = """
+__device__ unsigned arrived;
+__device__ unsigned look() {
+#ifdef ATOMIC
+    return atomicAdd(&arrived, 0);
+#else
+    unsigned seen;
+    asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(seen) : "l"(&arrived) : "memory");
+    return seen;
+#endif
+}
+__device__ void meet() {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        const unsigned old = atomicAdd(&arrived, blockIdx.x ? 1 : (1u << 31) - (gridDim.x - 1));
+        while (((old ^ look()) >> 31) == 0) {}
+        __threadfence();
+    }
+    __syncthreads();
+}
+extern "C" __global__ void k(int* x, int* y) {
+    const int n = gridDim.x * blockDim.x, here = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int i = 0; i < 3; ++i) {
+        x[here] += 1;
+        meet();
+        y[here] += x[(here + blockDim.x) % n];
+        meet();
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("reads", ["ATOMIC", "ACQUIRE"])
+@pytest.mark.parametrize("blocks", [16, 64])
+def test_blocks_that_wait_for_all_others_end_after_few_instructions(blocks: int, reads: str) -> None:
+    """A slice of a block that polls ends soon, and a block whose other warps have come to a barrier may go on."""
+    for seed in SEEDS[:2]:
+        x, y = (np.zeros(blocks * 256, np.int32) for _ in range(2))
+        module = compile_cuda(GRID_BARRIER, reads)
+        report = launch(module, "k", blocks, 256, [x, y], seed=seed, max_warp_instructions=20_000)
+        assert report.ok, str(report)
+        assert (y == 6).all()

@@ -269,6 +269,12 @@ enum class Wait : uint8_t {
   grid,
 };
 
+struct Polled {  // what a warp's newest atomic or ordered access has read, and how often in turn
+  int32_t pc = -1;
+  uint32_t times = 0;
+  uint64_t address = 0, value = 0;
+};
+
 struct Group {  // lanes of a warp that share a program counter
   uint32_t mask;
   int32_t pc;
@@ -322,6 +328,7 @@ struct alignas(64) Warp {
   std::vector<Group> groups;
   bool rotate = false;  // a time slice ended: the next run starts with another group, in turn
   int turn = 0;
+  Polled polled;
   const Allocation* last_allocation = nullptr;
 
   uint32_t carry = 0;  // of add.cc and its like, a bit a lane
@@ -418,6 +425,7 @@ struct Cluster {
   Random random{0};
   Random turns{0};                      // of `may_give_way`
   bool gives_way = false;               // to another cluster, as soon as its warp has stopped
+  bool polls = false;                   // and its slice has ended: it waits for one
   uint64_t fuel_left = 0;               // when it gave way
   uint64_t switches = 0, executed = 0;  // over all blocks run here
   const Warp* last = nullptr;           // that ran

@@ -495,7 +495,10 @@ void load(Warp& warp, const Instruction& instruction) {
   if (instruction.flags & kOrderMask) {
     race_observed(warp, S, address, bytes, Access::read);
     race_acquired(warp, S, address, instruction.flags, true);
-    may_give_way(warp, in_global(S, address[__builtin_ctz(warp.active)]));
+    const int first = __builtin_ctz(warp.active);
+    M value;
+    std::memcpy(&value, pointer[first], sizeof value);
+    may_give_way(warp, in_global(S, address[first]), address[first], static_cast<uint64_t>(value));
   }
 }
 

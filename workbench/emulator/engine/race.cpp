@@ -100,8 +100,22 @@ std::shared_ptr<const Times> later(const std::shared_ptr<const Times>& a,
   return both;
 }
 
+bool includes(const Times& a, const Times& b) {
+  for (size_t k = 0; k < b.size(); ++k)
+    if (b[k] > (k < a.size() ? a[k] : 0)) return false;
+  return true;
+}
+
+bool includes(const Far& a, const Far& b) {
+  return std::all_of(b.begin(), b.end(), [&](const auto& other) {
+    const auto found = a.find(other.first);
+    return found != a.end() && (found->second == other.second || includes(*found->second, *other.second));
+  });
+}
+
+// What is included already makes no new copy: who has read the old one knows by its address that it has.
 void join(std::shared_ptr<const Far>& a, const std::shared_ptr<const Far>& b) {
-  if (!b || a == b) return;
+  if (!b || a == b || (a && includes(*a, *b))) return;
   if (!a) {
     a = b;
     return;
@@ -1395,6 +1409,8 @@ void start_races(Cluster& cluster, int64_t index) {
       for (auto& by_reach : state.last_acquired)
         for (LastAcquired& last : by_reach) last = {};
       state.last_proxied = nullptr;
+      std::fill_n(state.published, kDeviceReach + 1, Published{});
+      state.published_proxied = {};
       state.series = machine.series.get();
       state.first_cluster = launch.first_cluster;
       state.clusters = launch.clusters;
@@ -2029,11 +2045,13 @@ namespace {
 
 constexpr int kAcquires = 2, kReleases = 3, kBoth = 4;
 
-// What a snapshot of this warp's knowledge tells others.
-std::shared_ptr<const Far> published(const WarpRaces& warp, const Clock& clock) {
+// What a snapshot of this warp's knowledge tells others; the last one again while nothing has come to it.
+std::shared_ptr<const Far> published(const WarpRaces& warp, const Clock& clock, Published& last) {
   if (clock.near.empty()) return nullptr;
+  if (last.all && last.clock.far == clock.far && last.clock.near == clock.near) return last.all;
   auto all = clock.far ? std::make_shared<Far>(*clock.far) : std::make_shared<Far>();
   (*all)[warp.cluster] = std::make_shared<const Times>(clock.near);
+  last = {clock, all};
   return all;
 }
 
@@ -2152,7 +2170,7 @@ void race_released(Warp& warp, Space space, const uint64_t* address, int32_t fla
   if (own.agent < told.size()) told_by_all(own, told[own.agent]);
   // What is ordered by a fence, or by this, reaches no further than either.
   const auto up_to = [&](Reach r, const Clock& fenced) {
-    return reach < r ? nullptr : published(own, releases ? now : fenced);
+    return reach < r ? nullptr : published(own, releases ? now : fenced, own.published[r]);
   };
   std::shared_ptr<const Far> block, cluster;
   if (warp.machine->prepared->has_narrow_scopes) {
@@ -2160,7 +2178,7 @@ void race_released(Warp& warp, Space space, const uint64_t* address, int32_t fla
     if (warp.machine->cluster_size > 1) cluster = up_to(kClusterReach, own.known.fenced_cluster);
   }
   std::shared_ptr<const Far> device = up_to(kDeviceReach, own.known.fenced_device);
-  std::shared_ptr<const Far> proxied = published(own, own.known.proxied);
+  std::shared_ptr<const Far> proxied = published(own, own.known.proxied, own.published_proxied);
   each_flag(warp, space, address, [&](auto& all, uint64_t key, uint32_t) {
     Release& release = all[key];
     if (!update) release = Release{};

@@ -199,6 +199,11 @@ struct LastAcquired {  // the lanes know it, or it waits for a fence of that rea
   uint32_t lanes = 0;
 };
 
+struct Published {
+  Clock clock;
+  std::shared_ptr<const Far> all;  // what that tells others
+};
+
 struct WarpRaces {
   bool storing = false;               // plain values, which are compared with those that they race with
   std::vector<Overwrite> overwrites;  // by the store being executed
@@ -207,6 +212,7 @@ struct WarpRaces {
   std::vector<LaneKnowledge> partly;  // to some
   std::vector<Unfenced> unfenced;
   LastAcquired last_acquired[kByLoad + 1][kDeviceReach + 1];
+  Published published[kDeviceReach + 1], published_proxied;
   std::shared_ptr<const Far> last_proxied;  // of what has been read: `known.proxied` includes it
   bool as_issued = false;  // a copy goes on in the warp's name: known is what was known when it began,
   uint32_t copier = 0, copied = 0;  // and it reads as this agent, at this time

@@ -58,6 +58,7 @@ namespace {
 constexpr uint64_t kMostAfterRace = 1 << 20;  // warp instructions of a cluster after a race within a warp
 constexpr uint32_t kLandingOdds = 16;         // a copy lands early at one resumption in so many
 constexpr uint32_t kTurnOdds = 8;             // a warp gives way after one atomic access in so many
+constexpr uint32_t kPolls = 16;  // equal reads of one place in turn, after which a cluster's slice has ended
 
 bool guard_lanes(const Warp& warp, const Instruction& instruction, uint32_t& lanes) {
   if (instruction.guard == kNoGuard) return true;
@@ -124,9 +125,14 @@ void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, ui
   warp.groups.push_back({lanes, warp.pc, wait, key, expected});
 }
 
-void may_give_way(Warp& warp, bool clusters_can_tell) {
+void may_give_way(Warp& warp, bool clusters_can_tell, uint64_t address, uint64_t value) {
   Cluster& cluster = *warp.block->cluster;
-  if (cluster.turns.below(kTurnOdds)) return;
+  Polled& last = warp.polled;
+  const bool again = address && last.pc == warp.pc && last.address == address && last.value == value;
+  last = {warp.pc, again ? last.times + 1 : 0, address, value};
+  const bool polls = last.times && last.times % kPolls == 0;
+  if (!polls && cluster.turns.below(kTurnOdds)) return;
+  cluster.polls |= polls && clusters_can_tell;
   warp.run_until = 0;
   cluster.gives_way |= clusters_can_tell;
 }
@@ -503,6 +509,7 @@ void Cluster::start(int64_t index) {
   after_race = 0;
   for (Warp* warp : warps) {
     warp->undefined.reset();
+    warp->polled = {};
     warp->tracking = warp->read_unwritten = false;
     if (machine->check_initialised) start_undefined(*warp);
   }
@@ -513,7 +520,7 @@ void Cluster::start(int64_t index) {
   refused_pc = -1;
   arrivals_in_flight = 0;
   turns.state = random.state = launch.seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(index);
-  gives_way = false;
+  gives_way = polls = false;
   fuel_left = 0;
 }
 
@@ -587,7 +594,7 @@ bool Cluster::run(uint64_t fuel) {
       report_suspected();
     if (warp.block->executed > budget) throw hung(static_cast<int64_t>(budget), false);
     if (std::exchange(gives_way, false)) {
-      fuel_left = fuel - std::min(fuel, spent);
+      fuel_left = std::exchange(polls, false) ? 0 : fuel - std::min(fuel, spent);
       return false;
     }
   }

@@ -86,8 +86,8 @@ Motion watch_motion(Cluster& cluster, int32_t& loads_at) {
   const std::vector<uint64_t> before = cluster.counts;
   std::map<const Warp*, std::set<uint64_t>> states;
   std::set<const Warp*> circling;
-  const auto all_circle = [&] {
-    if (circling.empty() || circling.size() < states.size()) return false;
+  const auto all_circle = [&] {  // those that have come to a barrier meanwhile wait
+    if (circling.empty()) return false;
     for (const Warp* warp : cluster.warps)
       if (warp->runnable() && !circling.count(warp)) return false;
     return true;
