@@ -220,6 +220,15 @@ def test_a_budget_of_nearly_nothing_goes_one_step_further_each_time(
     assert f"| gemm | 0 of 0 ({len(registry.operations()['gemm'].stages)} not tried)" in " ".join(index.split())
 
 
+def test_processes_whose_time_is_up_before_any_stage_has_ended_wait_for_the_first(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.cli.budget._processes", lambda *_: 2)
+    result = run("--budget", "0.000001s", "--seed", "7")
+    assert result.exit_code == 0, result.output
+    assert "2 not tried" in result.stderr.splitlines()[-3]
+
+
 def test_a_run_without_a_budget_does_not_take_a_stage_for_verified_that_was_tried_on_fewer_problems(
     run: Callable[..., Result], tried: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

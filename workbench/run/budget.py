@@ -106,7 +106,9 @@ class Budget:
         try:
             with Processes(self._processes) as pool:
                 while self._fill(pool, running, isolate):
-                    done, _ = wait(running, max(0.0, self.left + GRACE * self._seconds), FIRST_COMPLETED)
+                    # a run that ends with no result at all would not go further: the first is waited for
+                    patience = max(0.0, self.left + GRACE * self._seconds) if self._results else None
+                    done, _ = wait(running, patience, FIRST_COMPLETED)
                     if not done:
                         raise _Late
                     for future in done:
