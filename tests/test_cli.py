@@ -236,7 +236,8 @@ def test_inspect_shows_resources_and_ptx(workbench: Workbench, monkeypatch: pyte
     result = workbench("inspect", "vector_add:naive", "--problem", "n=100", "--ptx")
     assert result.exit_code == 0
     assert "blocks/SM" in result.stdout
-    (head, *_) = (line for line in workbench("inspect", "gemm:flexible_multicast").stdout.splitlines() if line.strip())
+    result_of_gemm = workbench("inspect", "gemm:flexible_multicast", "--problem", "512x512x64,dtype=bf16,out=bf16")
+    (head, *_) = (line for line in result_of_gemm.stdout.splitlines() if line.strip())
     assert head.split()[:6] == ["stage", "variant", "registers", "static", "dynamic", "spills"]
     assert head.split()[6:] == ["threads", "blocks/SM", "occupancy", "limited", "by"]  # whole, in 120 columns
     assert ".visible .entry vector_add" in result.stdout

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,26 +110,29 @@ def test_a_limit_that_is_none_is_wrong_usage(value: str, folder: Path, monkeypat
         compile_source(_source(folder, RIGHT), {})
 
 
-def test_a_pipe_is_no_source_and_is_not_waited_for(folder: Path) -> None:
-    os.mkfifo(folder / "source.cu")
-    with pytest.raises(OSError, match="not a regular file"):
-        compile_source(folder / "source.cu", {})
-
-
-def test_a_device_and_a_folder_are_no_sources(folder: Path) -> None:
-    (folder / "source.cu").symlink_to("/dev/zero")
-    with pytest.raises(OSError, match="not a regular file"):
-        source_digest(folder / "source.cu")
-    (folder / "other.cu").mkdir()
-    with pytest.raises(OSError, match=r"Is a directory|not a regular file"):
-        source_digest(folder / "other.cu")
-
-
-def test_a_source_without_end_is_refused_before_it_is_read(folder: Path) -> None:
-    with (folder / "source.cu").open("wb") as file:
+def endless(path: Path) -> None:
+    with path.open("wb") as file:
         file.truncate(1 << 40)  # takes no room on the disk
-    with pytest.raises(OSError, match="more than 16 MiB"):
-        source_digest(folder / "source.cu")
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (os.mkfifo, "not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+        (lambda path: path.symlink_to(path), "symbolic links"),
+        (Path.mkdir, r"Is a directory|not a regular file"),
+        (endless, "more than 16 MiB"),
+        (lambda path: None, "No such file"),
+    ],
+    ids=["pipe", "device", "circle", "folder", "endless", "missing"],
+)
+def test_what_is_no_source_is_refused_and_not_waited_for(make: Any, says: str, folder: Path) -> None:
+    source = folder / "source.cu"
+    make(source)
+    for use in (source_digest, lambda path: compile_source(path, {})):
+        with pytest.raises(OSError, match=says):
+            use(source)
 
 
 def test_many_headers_are_too_large_together(folder: Path) -> None:
@@ -144,14 +148,6 @@ def test_a_source_that_includes_itself_is_read_once_and_does_not_compile(folder:
     assert list(contents(source)) == [source]
     with pytest.raises(CompileError):
         compile_source(source, {})
-
-
-def test_a_circle_of_links_and_a_missing_source_are_errors_of_the_file(folder: Path) -> None:
-    (folder / "source.cu").symlink_to(folder / "source.cu")
-    with pytest.raises(OSError, match="symbolic links"):
-        source_digest(folder / "source.cu")
-    with pytest.raises(FileNotFoundError):
-        source_digest(folder / "missing.cu")
 
 
 def test_a_name_that_is_no_text_is_a_message(folder: Path) -> None:

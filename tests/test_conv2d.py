@@ -96,21 +96,7 @@ def test_gelu_of_the_exact_tier_is_exact():
 def test_every_wrong_answer_is_rejected(problem, tier):
     rejected, accepted = Case.of(problem.with_tier(tier)).negative_controls()
     assert accepted == []
-    assert rejected >= 8
-
-
-def test_the_controls_are_those_that_kernels_get_wrong():
-    names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
-    assert names >= {
-        "filter flipped",
-        "padding off by one",
-        "dilation and stride swapped",
-        "last channel dropped",
-        "groups mixed",
-        "taps of y and x swapped",
-        "bias forgotten",
-        "activation forgotten",
-    }
+    assert rejected >= 14
 
 
 def test_what_is_no_convolution_and_what_32_bits_do_not_count_is_said():
@@ -130,21 +116,6 @@ def test_the_suite_is_that_of_the_catalogue():
         arrays = problem.arrays()
         assert arrays["x"].shape == (n, hw, hw, c) and arrays["f"].shape == (k, taps, taps, c // groups)
         assert arrays["y"].shape == (n, hw // stride, hw // stride, k)
-
-
-@pytest.mark.parametrize(
-    ("right", "broken"),
-    [
-        ("r * c.dilation_y", "r * c.stride_y"),
-        ("weights + r * at.f_row", "weights + (c.taps_y - 1 - r) * at.f_row"),
-        ("n < c.group_channels", "n < c.group_channels - (c.group_channels > 1)"),
-        ("filter / c.group_filters * c.group_channels", "0"),
-        ("if (!c.inside(i, j)) continue;", "if (!c.inside(i, j - 1)) continue;"),
-        ("completed(sum, bias, filter)", "activate<ACTIVATION>(sum)"),
-    ],
-)
-def test_a_broken_kernel_is_found_out(right, broken):
-    assert broken_verdict(_stage("naive"), right, broken, examples=30) in ("mismatch", "out_of_bounds")
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
@@ -278,21 +249,53 @@ def test_arrays_of_more_elements_than_32_bits_count(name):
 
 
 TILES_OF_SIXTEENS = ((64, 64), (80, 240), (128, 32), (144, 48), (192, 176), (208, 80), (240, 16), (256, 176))
+CUT = {"height": 11, "width": 16, **ALONE, "groups": 24, "stride_y": 2, "stride_x": 2, "dtype": "fp16"}
+TALL = {"images": 1, "height": 81, "width": 47, **ALONE, "groups": 56, "stride_y": 2, "stride_x": 2, "bias": False}
+COLUMN = {"height": 13, "width": 11, "channels": 24, "taps_x": 1, "pad_x": 0}
+"""Other taps than of a column are other coordinates of a box, whatever its size."""
 
 
 @pytest.mark.parametrize(
-    ("name", "height", "width"),
+    ("name", "parameters", "fields"),
     [
-        (name, *tile)
-        for name, tiles in (("im2col_tma", TILES), ("ping_pong", TILES_OF_ONE), ("flexible_tiles", TILES_OF_SIXTEENS))
-        for tile in tiles
+        ("depthwise_tma", {"COLUMNS": 7, "STRIPS": 1}, CUT),
+        ("depthwise_tma", {"COLUMNS": 1, "STRIPS": 5, "BAND": 4}, CUT),
+        # several warps, the last one in part, share buffers that are filled more than once
+        ("depthwise_tma", {"COLUMNS": 4, "STRIPS": 7, "BAND": 40}, TALL),
+        ("halo", {"TILE_M": 128, "WIDE": 1}, {"height": 12, "width": 17, "channels": 72, "filters": 24}),
+        (
+            "split_k",
+            {"SPLITS": 5, "TILE_M": 128, "TILE_N": 64},
+            {"channels": 72, "filters": 80, "taps_y": 2},
+        ),
+        *(  # 1, 1, 2 and 3 times 16 channels are multiplied only once, however blocks share them
+            (
+                "flexible_tiles",
+                {"SPLITS": 3, "TILE_M": 80, "TILE_N": 48},
+                {"channels": channels, "filters": 40, "taps_y": 2, "taps_x": 2},
+            )
+            for channels in (104, 112, 96, 80, 64, 40)
+        ),
+        (  # its tiles end with a group
+            "flexible_tiles",
+            {"TILE_M": 64, "TILE_N": 112},
+            {"height": 6, "width": 6, "channels": 64, "filters": 128, "groups": 2, **SPECIAL["pointwise"]},
+        ),
+        *(
+            (name, {"TILE_M": height, "TILE_N": width}, {**COLUMN, "filters": width + 40})
+            for name, tiles in (
+                ("im2col_tma", TILES),
+                ("ping_pong", TILES_OF_ONE),
+                ("flexible_tiles", TILES_OF_SIXTEENS),
+            )
+            for height, width in tiles
+        ),
     ],
+    ids=str,
 )
-def test_every_size_of_a_tile_is_right(name, height, width):
-    stage = _stage(name, TILE_M=height, TILE_N=width)
-    column = {"taps_x": 1, "pad_x": 0}  # other taps are other coordinates of a box, whatever its size
-    problem = Conv2dProblem(images=2, height=13, width=11, channels=24, filters=width + 40, bias=True, **column)
-    assert workbench.verify(stage, device="emulator", problem=problem).ok
+def test_a_stage_of_any_sizes_is_right(name, parameters, fields):
+    problem = Conv2dProblem(**{"images": 2, "height": 9, "width": 9, "bias": True, **fields})
+    assert workbench.verify(_stage(name, **parameters), device="emulator", problem=problem).ok
 
 
 def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
@@ -309,6 +312,7 @@ BROKEN = {
     "depthwise_tma": ALONE | {"images": 1, "height": 420, "width": 3},  # every buffer is filled several times
     "pointwise": SPECIAL["pointwise"] | {"channels": 40, "filters": 9},
     "halo": {"channels": 328},
+    "naive": {"images": 1, "channels": 6, "filters": 8, "groups": 2, "stride_y": 2, "dilation_y": 3, "pad_y": 2},
 }
 """What those have that do not have 136 channels of images of 9 x 9."""
 
@@ -344,6 +348,12 @@ BROKEN = {
         ("im2col_tma", "g.bias && at < g.c.filters ?", "g.bias ?", "out_of_bounds"),
         ("ping_pong", "      consumed.pass();\n", "", "deadlock"),
         ("im2col_tma", "r * c.dilation_y, s * c.dilation_x", "s * c.dilation_y, r * c.dilation_x", "mismatch"),
+        ("naive", "r * c.dilation_y", "r * c.stride_y", "mismatch"),
+        ("naive", "weights + r * at.f_row", "weights + (c.taps_y - 1 - r) * at.f_row", "mismatch"),
+        ("naive", "n < c.group_channels", "n < c.group_channels - (c.group_channels > 1)", "mismatch"),
+        ("naive", "filter / c.group_filters * c.group_channels", "0", "mismatch"),
+        ("naive", "if (!c.inside(i, j)) continue;", "if (!c.inside(i, j - 1)) continue;", "out_of_bounds"),
+        ("naive", "completed(sum, bias, filter)", "activate<ACTIVATION>(sum)", "mismatch"),
     ],
 )
 def test_a_hazard_or_fault_of_a_kernel_is_named(name, right, broken, verdict):
@@ -405,30 +415,11 @@ def test_blocks_of_depthwise_tma_are_cut_for_registers_and_for_few_images():
         assert words in str(stage.supports(problem))
 
 
-CUT = Conv2dProblem(images=2, height=11, width=16, groups=24, stride_y=2, stride_x=2, bias=True, dtype="fp16")
-TALL = Conv2dProblem(height=81, width=47, groups=56, stride_y=2, stride_x=2)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "problem"),
-    [
-        ({"COLUMNS": 7, "STRIPS": 1}, CUT),
-        ({"COLUMNS": 1, "STRIPS": 5, "BAND": 4}, CUT),
-        # several warps, the last one in part, share buffers that are filled more than once
-        ({"COLUMNS": 4, "STRIPS": 7, "BAND": 40}, TALL),
-    ],
-)
-def test_any_cut_of_depthwise_tma_is_right(parameters, problem):
-    assert workbench.verify(_stage("depthwise_tma", **parameters), device="emulator", problem=problem).ok
-
-
 def test_warps_of_halo_have_more_outputs_where_blocks_are_many():
     few = Conv2dProblem(images=1, height=89, width=89, channels=56, filters=32, taps_y=5, taps_x=5, pad_y=2, pad_x=2)
     stage, many = _stage("halo"), dataclasses.replace(few, images=32)
     assert (stage.sizes(few)["WARPS_M"], stage.sizes(many)["WARPS_M"]) == (4, 4)
     assert (stage.sizes(few)["BLOCK_M"], stage.sizes(many)["BLOCK_M"]) == (64, 128)
-    problem = Conv2dProblem(height=12, width=17, channels=72, filters=24, bias=True)
-    assert workbench.verify(_stage("halo", TILE_M=128, WIDE=1), device="emulator", problem=problem).ok
 
 
 def test_the_least_bytes_are_those_of_pixels_and_taps_that_meet(rng):
@@ -482,25 +473,6 @@ def test_few_tiles_are_shared_among_blocks_and_many_are_not():
     assert shares > 1 and 100 <= few.tiles(*tile) * shares <= H200.multiprocessors
     assert [fitted_to_shares(p)[2] for p in CONV2D.suite[:8]] == [1] * 8
     assert _stage("split_k").plan(few).launches[0].grid == (few.tiles(*tile) * shares, 1, 1)
-
-
-def test_split_k_adds_up_all_of_k():
-    stage = _stage("split_k", SPLITS=5, TILE_M=128, TILE_N=64)
-    problem = Conv2dProblem(images=2, height=9, width=9, channels=72, filters=80, taps_y=2, pad_y=1, bias=True)
-    assert workbench.verify(stage, device="emulator", problem=problem).ok
-
-
-@pytest.mark.parametrize("channels", [104, 112, 96, 80, 64, 40])  # 1, 1, 2 and 3 times 16 are multiplied only once
-def test_flexible_tiles_multiply_every_channel_once_however_blocks_share_them(channels):
-    stage = _stage("flexible_tiles", SPLITS=3, TILE_M=80, TILE_N=48)
-    problem = Conv2dProblem(images=2, height=9, width=9, channels=channels, filters=40, taps_y=2, taps_x=2, bias=True)
-    assert workbench.verify(stage, device="emulator", problem=problem).ok
-
-
-def test_flexible_tiles_end_with_a_group():
-    stage = _stage("flexible_tiles", TILE_M=64, TILE_N=112)
-    problem = Conv2dProblem(height=6, width=6, channels=64, filters=128, groups=2, **SPECIAL["pointwise"])
-    assert workbench.verify(stage, device="emulator", problem=problem).ok
 
 
 def test_flexible_tiles_fit_filters_and_multiprocessors():

@@ -128,9 +128,9 @@ def test_every_operation_states_its_policy_and_passes_its_own_comparison(operati
 
 def test_a_verification_draws_every_distribution_and_the_same_ones_for_a_seed() -> None:
     device = open_device("emulator")
-    for spec in ("vector_add:naive", "gemm:naive", "softmax:naive", "gemm:tma_pipeline"):
+    for spec in ("vector_add:naive", "softmax:naive", "gemm:tma_pipeline"):
         (stage,) = registry.select([spec])
-        for seed in range(3):
+        for seed in range(2):
             problems = drawn(stage, device, examples=25, seed=seed)
             assert len(problems) == 25 + len(stage.edge_cases)
             assert {p.distribution for p in problems} == set(problems[0].distributions())

@@ -26,6 +26,7 @@ from workbench.measure import timing
 from workbench.model.problem import Problem
 from workbench.model.results import Measurement, ResultsError, Timing, Verdict
 from workbench.model.stage import Stage
+from workbench.report import plots
 from workbench.toolchain import compiler, ncu
 from workbench.toolchain.compiler import cache_folder
 
@@ -174,6 +175,7 @@ def test_named_experiments_are_made_again_and_the_page_has_all(
     workbench: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "reports/experiments/emulator"
+    monkeypatch.setattr(plots, "save", lambda figure, path: (path.touch(), path)[1])
     assert workbench("bank_conflicts", "--examples", "1").exit_code == 0
     before = (folder / "bank_conflicts.json").read_bytes()
     result = workbench("swizzles", "--examples", "1", "--json")
@@ -185,22 +187,6 @@ def test_named_experiments_are_made_again_and_the_page_has_all(
     assert text.index("bank_conflicts.png") < text.index("swizzles.png")
     assert re.search(r"\| +33 \| +1 \| +1 \|", text)
     assert [link for link in re.findall(r"\]\(([^)]+)\)", text) if not (folder / link).is_file()] == []
-
-
-def test_an_unknown_experiment_gets_the_nearest(workbench: Callable[..., Result]) -> None:
-    result = workbench("coalesing")
-    assert result.exit_code == 2
-    assert "there is no experiment 'coalesing'; did you mean coalescing?" in result.stderr
-
-
-def test_a_folder_that_cannot_be_written_is_found_before_the_work(
-    workbench: Callable[..., Result], tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    result = workbench("--output", "file")
-    assert result.exit_code == 1
-    assert "reports cannot be written in file" in result.stderr
-    assert "--output" in result.stderr
 
 
 def timed_outcome(experiment: Experiment) -> Outcome:
@@ -336,11 +322,6 @@ def test_results_of_no_experiment_are_refused(tmp_path: Path) -> None:
     page.save(tmp_path, dataclasses.replace(timed_outcome(experiment), name="gone"))
     with pytest.raises(ResultsError, match="gone, which is not an experiment"):
         page.write(tmp_path)
-
-
-def test_titles_fit_above_their_panels() -> None:
-    titles = [quantity.name for experiment in EXPERIMENTS for quantity in experiment.quantities]
-    assert [title for title in titles if len(title) > 40] == []
 
 
 def test_the_committed_outcomes_of_the_emulator_are_of_every_experiment_and_right() -> None:

@@ -57,20 +57,7 @@ def test_a_period_holds_the_sequence_and_what_reaches_beyond_it():
 def test_every_wrong_answer_is_rejected(problem):
     rejected, accepted = Case.of(problem).negative_controls()
     assert accepted == []
-    assert rejected >= 11
-
-
-def test_the_controls_are_those_that_kernels_get_wrong():
-    names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
-    assert names >= {
-        "filter of another channel",
-        "imaginary part in the real one",
-        "mirrored filter",
-        "not divided by the period",
-        "not wrapped around",
-        "real and imaginary part exchanged",
-        "wrapped around",
-    }
+    assert rejected >= 18
 
 
 @pytest.mark.parametrize("problem", PROBLEMS[1:3], ids=str)
@@ -97,13 +84,13 @@ def _solved(stage, problem, **inputs):
 
 @pytest.mark.long
 def test_stages_in_fp32_are_as_exact_as_their_output():
-    for problem in (FftConvProblem(batch=3, length=1024), FftConvProblem(batch=2, length=200, causal=True)):
-        right = problem.reference(problem.inputs())["y"]
-        size = np.abs(right).max(axis=-1, keepdims=True)
-        for stage in FFT_CONV.stages:
-            if stage.track == "simt" and (stage.name != "naive" or problem.causal):
-                away = np.abs(_solved(stage, problem) - right)
-                assert (away <= BF16.unit_roundoff * np.abs(right) + 2e-6 * size).all(), stage.name
+    problem = FftConvProblem(batch=3, length=200, causal=True)
+    right = problem.reference(problem.inputs())["y"]
+    size = np.abs(right).max(axis=-1, keepdims=True)
+    for stage in FFT_CONV.stages:
+        if stage.track == "simt":
+            away = np.abs(_solved(stage, problem) - right)
+            assert (away <= BF16.unit_roundoff * np.abs(right) + 2e-6 * size).all(), stage.name
 
 
 @pytest.mark.long
@@ -118,61 +105,67 @@ def test_what_is_not_finite_stays_in_its_pair_and_channel():
         assert np.isfinite(y[:, 0]).all(), stage.name
 
 
+def _is_right(stage, case, device=None):
+    """Whether a stage solves a case within its bound, and errs at all."""
+    failure, worst = case.judge(harness.solve(stage, device or open_device("emulator"), case).__getitem__)
+    return failure is None and 0 < worst < 1
+
+
 STAGES = {stage.name: stage for stage in FFT_CONV.stages}
 TENSOR_CORE, FOUR_STEP = STAGES["tensor_core"], STAGES["four_step"]
 
 
-@pytest.mark.parametrize(
-    ("right", "broken", "verdict"),
-    [
-        ("    __syncthreads();\n#pragma unroll", "#pragma unroll", "race"),
-        ("roots[k * (PERIOD / (DONE * RADIX))]", "roots[k * (PERIOD / RADIX / DONE / 2)]", "mismatch"),
-        ("return {x.y, -x.x};", "return {-x.y, x.x};", "mismatch"),
-    ],
-)
-def test_a_broken_transform_is_found_out(right, broken, verdict):
-    problem = FftConvProblem(batch=3, length=512)
-    assert broken_verdict(STAGES["paired"], right, broken, problem=problem) == verdict
-
-
-@pytest.mark.parametrize(
-    ("right", "broken", "verdict"),
-    [
-        ("  __syncthreads();  // the rows of all warps are there", "", "race"),
-        ("    cp_async_wait<0>();", "", "in_flight"),
-        ("back.turn<true>(sums);", "back.turn<false>(sums);", "mismatch"),
-        ("length + SECOND - 1", "length", "mismatch"),
-    ],
-)
-def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict):
-    problem = FftConvProblem(batch=3, length=1040 if broken == "length" else 1024, causal=broken == "length")
-    assert broken_verdict(TENSOR_CORE, right, broken, problem=problem) == verdict
+BROKEN_ON = {
+    "paired": FftConvProblem(batch=3, length=512),
+    "tensor_core": FftConvProblem(batch=3, length=1024),
+    "persistent": FftConvProblem(batch=9, channels=2, length=1024),
+    "wgmma": FftConvProblem(batch=9, channels=2, length=1024),
+    "four_step": FftConvProblem(batch=3, channels=2, length=300),
+}
 
 
 @pytest.mark.parametrize(
     ("name", "right", "broken", "verdict"),
     [
-        ("persistent", "tiles * (blockIdx.x + 1) / gridDim.x", "tiles * blockIdx.x / gridDim.x + 1", "mismatch"),
         ("wgmma", "    cp_async_wait<0>();\n", "", "in_flight"),
         ("wgmma", "    __syncthreads();  // the rows of all warps are there", "", "in_flight"),
         ("wgmma", "    async_fence();\n    __syncthreads();  // the rows", "    __syncthreads();  //", "proxy_fence"),
         ("wgmma", "factors.multiply<true>(sums, turns.edge)", "factors.multiply<false>(sums, false)", "mismatch"),
         ("wgmma", "length <= PERIOD / 2", "length <= PERIOD", "mismatch"),
+        ("persistent", "tiles * (blockIdx.x + 1) / gridDim.x", "tiles * blockIdx.x / gridDim.x + 1", "mismatch"),
+        ("paired", "    __syncthreads();\n#pragma unroll", "#pragma unroll", "race"),
+        ("paired", "roots[k * (PERIOD / (DONE * RADIX))]", "roots[k * (PERIOD / RADIX / DONE / 2)]", "mismatch"),
+        ("paired", "return {x.y, -x.x};", "return {-x.y, x.x};", "mismatch"),
+        ("tensor_core", "  __syncthreads();  // the rows of all warps are there", "", "race"),
+        ("tensor_core", "    cp_async_wait<0>();", "", "in_flight"),
+        ("tensor_core", "back.turn<true>(sums);", "back.turn<false>(sums);", "mismatch"),
+        ("tensor_core", "length + SECOND - 1", "length", "mismatch"),
+        (
+            "four_step",
+            "  __syncthreads();  // everyone is done with the numbers of the first exchange\n",
+            "",
+            "race",
+        ),
+        ("four_step", "channel = (begin + blockIdx.y) /", "channel = blockIdx.y /", "mismatch"),
+        ("four_step", "i > before ? i - before : -1", "-1", "mismatch"),
+        ("four_step", "v[q] = {product.y, product.x};", "v[q] = product;", "mismatch"),
     ],
 )
-def test_a_hazard_of_a_persistent_stage_is_named(name, right, broken, verdict):
-    problem = FftConvProblem(batch=9, channels=2, length=1024)
-    assert broken_verdict(STAGES[name], right, broken, problem=problem) == verdict
+def test_a_fault_of_a_kernel_is_named(name, right, broken, verdict):
+    problem = BROKEN_ON[name]
+    if broken == "length":
+        problem = dataclasses.replace(problem, length=1040, causal=True)
+    elif "begin" in right:  # of several launches
+        problem = dataclasses.replace(problem, length=16384, channels=9)
+    stage = FOUR_STEP.with_parameters({"MIB": 1}) if name == "four_step" else STAGES[name]
+    assert broken_verdict(stage, right, broken, problem=problem) == verdict
 
 
 @pytest.mark.parametrize("name", ["persistent", "wgmma"])
 def test_few_blocks_share_the_pairs_of_all_channels(name):
     case = Case.of(FftConvProblem(batch=11, channels=3, length=900, causal=True))
     for blocks in (1, 4):
-        device = EmulatedDevice(persistent_blocks=blocks)
-        failure, worst = case.judge(harness.solve(STAGES[name], device, case).__getitem__)
-        assert failure is None
-        assert 0 < worst < 1
+        assert _is_right(STAGES[name], case, EmulatedDevice(persistent_blocks=blocks))
 
 
 def test_a_block_of_the_tensor_core_stage_takes_as_many_rounds_as_leave_enough_blocks():
@@ -184,34 +177,14 @@ def test_a_block_of_the_tensor_core_stage_takes_as_many_rounds_as_leave_enough_b
     case = Case.of(FftConvProblem(batch=13, channels=2, length=2048))
     stage = TENSOR_CORE.with_parameters({"BLOCKS": 1})
     assert rounds(case.problem, stage.parameters) == 4
-    failure, worst = case.judge(harness.solve(stage, open_device("emulator"), case).__getitem__)
-    assert failure is None
-    assert 0 < worst < 1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("right", "broken", "verdict"),
-    [
-        ("  __syncthreads();  // everyone is done with the numbers of the first exchange\n", "", "race"),
-        ("channel = (begin + blockIdx.y) /", "channel = blockIdx.y /", "mismatch"),
-        ("i > before ? i - before : -1", "-1", "mismatch"),
-        ("v[q] = {product.y, product.x};", "v[q] = product;", "mismatch"),
-    ],
-)
-def test_a_fault_of_the_four_steps_is_found_out(right, broken, verdict):
-    sizes = {"length": 16384, "channels": 9} if "begin" in right else {"length": 300, "channels": 2}  # or one launch
-    stage = FOUR_STEP.with_parameters({"MIB": 1})
-    assert broken_verdict(stage, right, broken, problem=FftConvProblem(batch=3, **sizes)) == verdict
+    assert _is_right(stage, case)
 
 
 @pytest.mark.parametrize("lines", [4, 16])
 def test_a_block_of_the_four_steps_may_have_fewer_lines_or_more(lines):
     case = Case.of(FftConvProblem(batch=3, channels=2, length=1500, causal=True))
     stage = FOUR_STEP.with_parameters({"LINES": lines})
-    failure, worst = case.judge(harness.solve(stage, open_device("emulator"), case).__getitem__)
-    assert failure is None
-    assert 0 < worst < 1
+    assert _is_right(stage, case)
 
 
 def test_pairs_that_are_transformed_together_fit_into_the_l2():
@@ -238,8 +211,8 @@ def test_few_long_sequences_and_the_longest_are_transformed_in_four_steps():
 
 @pytest.mark.long
 def test_pairs_that_do_not_fit_into_the_l2_are_transformed_in_several_launches():
-    stage, problem = FOUR_STEP.with_parameters({"MIB": 1}), FftConvProblem(channels=5, length=16385, causal=True)
-    assert len(stage.plan_for(problem, stage.parameters).launches) == 9
+    stage, problem = FOUR_STEP.with_parameters({"MIB": 1}), FftConvProblem(channels=5, length=8193)
+    assert len(stage.plan_for(problem, stage.parameters).launches) == 6
     assert workbench.verify(stage, device="emulator", problem=problem).run.stages[0].verification.verdict == "pass"
 
 

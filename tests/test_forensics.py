@@ -62,8 +62,14 @@ def a_b(problem: Problem, storage: Storage) -> tuple[np.ndarray[Any, Any], np.nd
     return a, b if problem.layout == "nn" else b.T
 
 
-def zeros(problem, storage):
-    c_of(problem, storage)[...] = 0
+def changed(output: str, where: Any, by: Any = 1, plus: Any = 0) -> Mistake:
+    """Elements of an output are multiplied, and something is added."""
+
+    def mistake(problem: Problem, storage: Storage) -> None:
+        values = problem.arrays()[output].view(storage[output])
+        values[where] = values[where] * by + plus
+
+    return mistake
 
 
 def never_written(problem, storage):
@@ -87,18 +93,6 @@ def late_by_a_row(problem, storage):
 def early_by_a_column(problem, storage):
     c = c_of(problem, storage)
     c[:, :-1] = c[:, 1:].copy()
-
-
-def rows_missing(problem, storage):
-    c_of(problem, storage)[-5:] = 0
-
-
-def columns_missing(problem, storage):
-    c_of(problem, storage)[:, -3:] = 0
-
-
-def tile_wrong(problem, storage):
-    c_of(problem, storage)[16:32, 32:64] *= 2
 
 
 def warp_wrong(problem, storage):
@@ -148,7 +142,7 @@ def scattered(problem, storage):
 
 
 MISTAKES: dict[str, tuple[Callable[[], Mistake], GemmProblem, str]] = {
-    "zeros": (lambda: zeros, WIDE, "all zeros"),
+    "zeros": (lambda: changed("C", ..., 0), WIDE, "all zeros"),
     "never written": (lambda: never_written, WIDE, "never written"),
     "partly written": (
         lambda: partly_written,
@@ -159,9 +153,13 @@ MISTAKES: dict[str, tuple[Callable[[], Mistake], GemmProblem, str]] = {
     "transposed": (lambda: transposed, WIDE, "transposed"),
     "late row": (lambda: late_by_a_row, WIDE, "shifted by one row: every element is one row too late"),
     "early column": (lambda: early_by_a_column, WIDE, "shifted by one column: every element is one column too early"),
-    "rows missing": (lambda: rows_missing, WIDE, "the last 5 of 64 rows are missing"),
-    "columns missing": (lambda: columns_missing, WIDE, "the last 3 of 96 columns are missing"),
-    "tile": (lambda: tile_wrong, WIDE, "elements are wrong in rows 16 to 31, columns 32 to 63: one tile of 16 x 32"),
+    "rows missing": (lambda: changed("C", np.s_[-5:], 0), WIDE, "the last 5 of 64 rows are missing"),
+    "columns missing": (lambda: changed("C", np.s_[:, -3:], 0), WIDE, "the last 3 of 96 columns are missing"),
+    "tile": (
+        lambda: changed("C", np.s_[16:32, 32:64], 2),
+        WIDE,
+        "elements are wrong in rows 16 to 31, columns 32 to 63: one tile of 16 x 32",
+    ),
     "warp": (lambda: warp_wrong, WIDE, "in rows 4 to 7 of every 16: the share of one warp or thread in every tile"),
     "terms dropped": (lambda: last_terms_dropped, WIDE, "terms of the sum are dropped: 48 to 49 of k = 0 to 49"),
     "term twice": (lambda: middle_term_twice, SQUARE, "terms of the sum are counted twice: 20 of k = 0 to 49"),
@@ -213,45 +211,9 @@ def y_of(problem: Problem, storage: Storage) -> np.ndarray[Any, Any]:
     return problem.arrays()["y"].view(storage["y"])
 
 
-def row_by_zero(problem, storage):
-    y_of(problem, storage)[3:5] *= np.nan
-
-
-def root_of_a_negative(problem, storage):
-    y_of(problem, storage)[0::5, 1::7] *= np.nan
-
-
 def padding_read(problem, storage):
     x = storage["x"][problem.columns]  # behind the first row
     y_of(problem, storage)[0] += 0 * x
-
-
-def too_large(problem, storage):
-    y_of(problem, storage)[2] = np.inf
-
-
-def rows_scaled(problem, storage):
-    y_of(problem, storage)[...] *= np.linspace(1.5, 2.5, problem.rows)[:, None]
-
-
-def some_rows_scaled(problem, storage):
-    y_of(problem, storage)[[1, 4, 5, 9]] *= 3
-
-
-def weights_scaled(problem, storage):
-    y_of(problem, storage)[...] *= np.linspace(1.5, 2.5, problem.columns)
-
-
-def doubled(problem, storage):
-    y_of(problem, storage)[...] *= 2
-
-
-def base_2(problem, storage):
-    y_of(problem, storage)[...] /= np.log(2)
-
-
-def sign(problem, storage):
-    y_of(problem, storage)[...] *= -1
 
 
 def lanes_of_half_a_warp(width):
@@ -276,16 +238,28 @@ def rounded_inputs(bits):
 
 
 ROW_MISTAKES: dict[str, tuple[Mistake, str]] = {
-    "zero row": (row_by_zero, "NaN is computed in rows 3 to 4: a value that a whole row shares is NaN"),
-    "negative root": (root_of_a_negative, "root or logarithm of a negative number"),
+    "zero row": (
+        changed("y", np.s_[3:5], np.nan),
+        "NaN is computed in rows 3 to 4: a value that a whole row shares is NaN",
+    ),
+    "negative root": (changed("y", np.s_[0::5, 1::7], np.nan), "root or logarithm of a negative number"),
     "padding": (padding_read, "NaN is computed in row 0: it comes from the gaps between the rows of x"),
-    "overflow": (too_large, "overflow: infinity in row 2"),
-    "rows scaled": (rows_scaled, "each row is off by one factor, of 1.5 to 2.5"),
-    "some rows scaled": (some_rows_scaled, "4 of 12 rows are each off by one factor, of 3 to 3"),
-    "weights scaled": (weights_scaled, "each column is off by one factor, of 1.5 to 2.5"),
-    "doubled": (doubled, "every element is 2 times what is right"),
-    "base 2": (base_2, "every element is 1.4427 = 1 / ln 2 times what is right: a logarithm to base 2"),
-    "sign": (sign, "every element has the wrong sign"),
+    "overflow": (changed("y", 2, 0, np.inf), "overflow: infinity in row 2"),
+    "rows scaled": (
+        changed("y", ..., np.linspace(1.5, 2.5, ROWS.rows)[:, None]),
+        "each row is off by one factor, of 1.5 to 2.5",
+    ),
+    "some rows scaled": (changed("y", [1, 4, 5, 9], 3), "4 of 12 rows are each off by one factor, of 3 to 3"),
+    "weights scaled": (
+        changed("y", ..., np.linspace(1.5, 2.5, ROWS.columns)),
+        "each column is off by one factor, of 1.5 to 2.5",
+    ),
+    "doubled": (changed("y", ..., 2), "every element is 2 times what is right"),
+    "base 2": (
+        changed("y", ..., 1 / np.log(2)),
+        "every element is 1.4427 = 1 / ln 2 times what is right: a logarithm to base 2",
+    ),
+    "sign": (changed("y", ..., -1), "every element has the wrong sign"),
     "half warp": (lanes_of_half_a_warp(1), "elements 16 to 31 of every 32 along the rows of x do not count"),
     "half warp of vectors": (lanes_of_half_a_warp(4), "elements 64 to 127 of every 128 along the rows of x do not"),
     "tf32": (rounded_inputs(0xFFFFE000), f"an input is rounded to {TF32}"),
@@ -311,10 +285,7 @@ def test_half_a_warp_is_known_where_the_rest_changes_the_maximum(look):
 
 @pytest.mark.parametrize(("factor", "named"), [(128**-0.5, "1 / sqrt(128)"), (128 / 127, "128 / 127"), (12.0, "12")])
 def test_a_factor_that_is_of_an_extent_is_named_so(look, factor, named):
-    def scaled(problem, storage):
-        y_of(problem, storage)[...] *= factor
-
-    assert f" = {named} times what is right" in look(scaled, ROWS).looks_like
+    assert f" = {named} times what is right" in look(changed("y", ..., factor), ROWS).looks_like
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
@@ -394,10 +365,7 @@ def test_tiles_of_both_axes_are_named_only_where_no_rows_or_columns_explain_it(l
 
 
 def test_the_map_shows_small_matrices_element_by_element(look):
-    def corner(problem, storage):
-        c_of(problem, storage)[1, 2] += 1
-
-    assert look(corner, GemmProblem(m=3, n=4, k=5)).map == "....\n..#.\n...."
+    assert look(changed("C", (1, 2), plus=1), GemmProblem(m=3, n=4, k=5)).map == "....\n..#.\n...."
 
 
 def test_the_map_of_a_large_matrix_fits_and_loses_no_wrong_element():

@@ -13,7 +13,7 @@ from workbench.catalogue import registry
 from workbench.checks import hazards
 from workbench.judge.case import Case
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.model.problem import Problem
+from workbench.model.problem import Problem, Size
 from workbench.model.results import Verdict
 from workbench.model.stage import Stage
 
@@ -27,6 +27,12 @@ extern "C" __global__ void vector_add_naive(const IN* a, const IN* b, IN* c, lon
 }
 """
 """On a device whose shared memory holds zeros its answers are right."""
+
+
+@pytest.fixture(autouse=True)
+def _small_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the size that is for a GPU take the emulator seconds."""
+    monkeypatch.setattr(registry.operations()["vector_add"], "cuda_size", Size(300, 300))
 
 
 def naive() -> Stage[VectorAddProblem]:

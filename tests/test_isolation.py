@@ -31,6 +31,7 @@ from workbench.devices.base import Device
 from workbench.devices.emulated import EmulatedDevice
 from workbench.devices.isolated import IsolatedPlan
 from workbench.kernels.vector_add import VectorAddProblem
+from workbench.model.problem import Size
 from workbench.model.results import Run, Verdict, Verification
 from workbench.records import store
 from workbench.records.store import Folder
@@ -121,6 +122,7 @@ def test_a_failure_on_a_gpu_is_replayed_in_the_emulator(
     source = tmp_path / "1_naive.cu"
     source.write_text(stage.path.read_text().replace("i < n", "i <= n"))
     monkeypatch.setattr(harness, "SHRINK_SECONDS", 0.0)
+    monkeypatch.setattr(registry.operations()["vector_add"], "cuda_size", Size(300, 300))  # for the emulator
     planted = dataclasses.replace(stage, source=str(source))
     outcome = hazards.beside(planted, isolated(fakes.access_illegally, name="cuda"), examples=5, seed=0)
     assert outcome.verdict is Verdict.ILLEGAL_ACCESS

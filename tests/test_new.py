@@ -117,19 +117,13 @@ def test_an_operation_fails_until_its_kernel_is_written_and_then_passes(kind: st
     written = [line.removeprefix("wrote ") for line in result.stdout.splitlines() if line.startswith("wrote ")]
     assert sorted(written) == sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
     assert "workbench verify my_own" in result.stdout
+    for path in (folder / "kernels").rglob("*.*"):  # nothing of the template's name is left
+        assert kind not in path.read_text().lower().replace("element by element", "") and kind not in path.name
     assert verdict("my_own") is Verdict.MISMATCH
     fill(folder / "kernels/my_own/1_naive.cu", KERNELS[kind])
     assert verdict("my_own") is Verdict.PASS
     problem = registry.operations()["my_own"].problem().with_tier(Tier.EXACT)
     assert problem.negative_controls(problem.inputs(), problem.reference(problem.inputs()))
-
-
-@pytest.mark.parametrize("kind", new.KINDS)
-def test_nothing_of_the_templates_name_is_left(kind: str, folder: Path) -> None:
-    run("shift_right", "--full", "--like", kind)
-    for path in (folder / "kernels").rglob("*.*"):
-        assert kind not in path.read_text().lower().replace("element by element", "")
-        assert kind not in path.name
 
 
 def test_an_operation_from_another_one_has_its_problems_and_an_empty_kernel(folder: Path) -> None:

@@ -30,34 +30,6 @@ def operation(request):
     return registry.operations()[request.param]
 
 
-def test_every_operation_is_registered():
-    assert OPERATIONS == [
-        "attention",
-        "attention_backward",
-        "attention_varlen",
-        "conv2d",
-        "cross_entropy",
-        "fft_conv",
-        "gemm",
-        "gemm_block_scaled",
-        "gemm_fp8",
-        "layer_norm",
-        "layer_norm_backward",
-        "matvec",
-        "reduce",
-        "residual_rms_norm",
-        "rms_norm",
-        "rms_norm_backward",
-        "rotary",
-        "scan",
-        "softmax",
-        "softmax_backward",
-        "ssd",
-        "transpose",
-        "vector_add",
-    ]
-
-
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_a_problem_survives_its_text_form(operation, data):

@@ -156,12 +156,6 @@ def test_every_figure_of_a_row_follows_from_the_samples(tmp_path: Path) -> None:
 COMMITTED = Path(__file__).parents[1] / "reports"
 
 
-def test_the_committed_reports_have_a_page_for_each_operation() -> None:
-    emulated, timed = ({p.stem for p in (COMMITTED / device).glob("*.md")} for device in ("emulator", "nvidia-h200"))
-    assert set(registry.operations()) >= emulated >= {"gemm", "gemm_fp8", "matvec", "vector_add"}
-    assert timed >= {"gemm", "matvec", "vector_add"}
-
-
 def test_a_stage_has_what_it_gained_over_its_parent(tmp_path: Path) -> None:
     run = _run_with({"naive": 16.0, "vectorized": 8.0, "grid_stride": 2.0}, 3.0, {})
     again = _run_with({"naive": 16.0, "vectorized": 1.0, "grid_stride": 1.0}, 3.0, {})
@@ -175,15 +169,6 @@ def test_a_stage_has_what_it_gained_over_its_parent(tmp_path: Path) -> None:
 
 
 def test_a_branch_is_compared_with_its_parent_and_not_with_the_stage_before_it() -> None:
-    operation = registry.operations()["matvec"]
-    assert [s.name for s in operation.stages][2:] == [
-        "vectorized",
-        "split_k",
-        "overlapped_split_k",
-        "streamed",
-        "unaligned",
-        "shared_rows",
-    ]
     run = timed_run("matvec")
     for s, microseconds in zip(run.stages, (32.0, 16.0, 8.0, 1.0, 0.5, 2.0, 4.0, 1.0), strict=True):
         for m in s.measurements:

@@ -54,20 +54,7 @@ def test_heads_share_b_and_c_in_groups():
 def test_every_wrong_answer_is_rejected(problem):
     rejected, accepted = Case.of(problem).negative_controls()
     assert accepted == []
-    assert rejected >= 14
-
-
-def test_the_controls_are_those_that_kernels_get_wrong():
-    names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
-    assert names >= {
-        "b and c of another group",
-        "decayed after x was added",
-        "decays by 2^x",
-        "initial state forgotten",
-        "last place missing",
-        "state not decayed over a chunk",
-        "state not handed to the next chunk",
-    }
+    assert rejected >= 21
 
 
 def test_decays_are_usual_near_1_near_0_or_resets():
@@ -95,19 +82,6 @@ def test_an_invariant_holds_of_the_reference_and_not_of_others(name):
 BY_NAME = {stage.name: stage for stage in SSD.stages}
 
 
-@pytest.mark.parametrize(
-    ("right", "broken"),
-    [
-        ("other <= row) {", "other < row) {"),
-        ("shared.state[n][column] * exp2f(last)", "shared.state[n][column]"),
-        ("exp2f(last - shared.sums[row])", "exp2f(-shared.sums[row])"),
-        ("shared.sums[row] - shared.sums[other]", "shared.sums[row]"),
-    ],
-)
-def test_a_broken_kernel_is_found_out(right, broken):
-    assert broken_verdict(BY_NAME["chunked"], right, broken, examples=10) == "mismatch"
-
-
 def _solved(stage, problem, **inputs):
     """The outputs of a stage for other inputs, in float64."""
     case = Case.of(problem)
@@ -115,7 +89,7 @@ def _solved(stage, problem, **inputs):
     return case.answers(harness.solve(stage, open_device("emulator"), case))
 
 
-PARALLEL = next(stage for stage in SSD.stages if stage.name == "parallel")
+PARALLEL = BY_NAME["parallel"]
 
 
 @pytest.mark.parametrize(
@@ -145,29 +119,36 @@ def test_segments_are_as_many_as_blocks_need_and_cover_every_chunk():
     assert segments(SsdProblem(heads=128, length=16384, headdim=64, dstate=128), size) == (5, 52)
 
 
-TENSOR_CORE, TMA, SPECIALISED, PAIRED = (BY_NAME[name] for name in ("tensor_core", "tma", "specialised", "paired"))
+TENSOR_CORE, TMA, SPECIALISED = (BY_NAME[name] for name in ("tensor_core", "tma", "specialised"))
 
 
 @pytest.mark.parametrize(
-    ("stage", "right", "broken", "verdict"),
+    ("name", "right", "broken", "verdict"),
     [
-        (TENSOR_CORE, "    __syncthreads();  // everyone is done with them", "", "race"),
-        (TENSOR_CORE, "cp_async_wait<1>();", "cp_async_wait<2>();", "in_flight"),
-        (TMA, "    async_fence();\n", "", "proxy_fence"),
-        (TMA, "    wgmma_wait<1>();\n", "", "accumulator_in_flight"),
-        (TMA, "    __syncthreads();  // state and sums are there for everyone", "    //", "race"),
-        (TMA, "    wgmma_wait<0>();\n  }\n  if (segments", "  }\n  if (segments", "accumulator_in_flight"),
-        (SPECIALISED, "    async_fence();\n    states.commit", "    states.commit", "proxy_fence"),
-        (SPECIALISED, "    states.acquire(to);\n", "", "race"),
-        (SPECIALISED, "  tma_store_wait_read<Y_SLOTS - 1>();\n", "", "in_flight"),
-        (PAIRED, "    if constexpr (CLUSTER > 1) cluster_started();\n", "", "mbarrier_misuse"),
-        (PAIRED, "    barriers.drain(to);\n", "", "exited_with_work"),
+        ("tensor_core", "    __syncthreads();  // everyone is done with them", "", "race"),
+        ("tensor_core", "cp_async_wait<1>();", "cp_async_wait<2>();", "in_flight"),
+        ("tma", "    async_fence();\n", "", "proxy_fence"),
+        ("tma", "    wgmma_wait<1>();\n", "", "accumulator_in_flight"),
+        ("tma", "    __syncthreads();  // state and sums are there for everyone", "    //", "race"),
+        ("tma", "    wgmma_wait<0>();\n  }\n  if (segments", "  }\n  if (segments", "accumulator_in_flight"),
+        ("specialised", "    async_fence();\n    states.commit", "    states.commit", "proxy_fence"),
+        ("specialised", "    states.acquire(to);\n", "", "race"),
+        ("specialised", "  tma_store_wait_read<Y_SLOTS - 1>();\n", "", "in_flight"),
+        ("paired", "    if constexpr (CLUSTER > 1) cluster_started();\n", "", "mbarrier_misuse"),
+        ("paired", "    barriers.drain(to);\n", "", "exited_with_work"),
+        ("chunked", "other <= row) {", "other < row) {", "mismatch"),
+        ("chunked", "shared.state[n][column] * exp2f(last)", "shared.state[n][column]", "mismatch"),
+        ("chunked", "exp2f(last - shared.sums[row])", "exp2f(-shared.sums[row])", "mismatch"),
+        ("chunked", "shared.sums[row] - shared.sums[other]", "shared.sums[row]", "mismatch"),
     ],
 )
-def test_a_hazard_of_a_stage_is_named(stage, right, broken, verdict):
-    problem = SsdProblem(heads=2, length=400, headdim=64, dstate=64)
-    stage = stage if stage is TENSOR_CORE else stage.with_parameters({"BLOCKS": 1})
-    assert broken_verdict(stage, right, broken, problem=problem) == verdict
+def test_a_fault_of_a_kernel_is_named(name, right, broken, verdict):
+    stage, how = BY_NAME[name], {"problem": SsdProblem(heads=2, length=400, headdim=64, dstate=64)}
+    if name == "chunked":
+        how = {"examples": 10}
+    elif name != "tensor_core":
+        stage = stage.with_parameters({"BLOCKS": 1})
+    assert broken_verdict(stage, right, broken, **how) == verdict
 
 
 @pytest.mark.parametrize("of", [{"RESIDENT": 1, "BLOCKS": 1}, {"BLOCKS": 400, "MOST_CHUNKS": 2}], ids=str)
@@ -233,7 +214,7 @@ AFTER_RESETS = SsdProblem(
 def test_an_invariant_allows_what_related_inputs_make_a_right_kernel_err_by():
     problem = AFTER_RESETS
     case = Case.of(problem)
-    (stage,) = (stage for stage in SSD.stages if stage.name == "tma")
+    stage = TMA
     after = harness.solve(stage, open_device("emulator"), case)
     (handed,) = (i for i in problem.invariants() if "handed over" in i.name)
     related = dataclasses.replace(case, inputs=handed.related(case.inputs))
@@ -245,7 +226,7 @@ def test_an_invariant_allows_what_related_inputs_make_a_right_kernel_err_by():
 def test_four_times_the_inputs_may_round_what_underflows_to_a_neighbour():
     size = {"heads": 12, "length": 192, "headdim": 64, "dstate": 64, "group": 12}
     problem = SsdProblem(**size, decays=Decays.RESETS, pad_bc=8, seed=202, distribution="subnormal")
-    (stage,) = (stage for stage in SSD.stages if stage.name == "specialised")
+    stage = SPECIALISED
     case = Case.of(problem)
     after = harness.solve(stage, open_device("emulator"), case)
     (linear,) = (i for i in problem.invariants() if "four times" in i.name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ml_dtypes  # noqa: F401  which gives NumPy float8
+import ml_dtypes
 import numpy as np
 import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
+import blackwell
 import scaled_kernels as kernels
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -17,29 +18,46 @@ _OF_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a", "sm_120a"])
-@pytest.mark.parametrize("kind", ["e4m3", "e5m2", "e2m1"])
-def test_scales_of_blocks(target: str, kind: str) -> None:
-    """By tcgen05 on sm_100a and by mma on sm_120a; for sm_90a Triton scales beforehand."""
+@pytest.mark.parametrize(
+    ("left", "right", "group", "kind"),
+    [
+        ("e4m3", "e4m3", 32, "mxf8f6f4"),
+        ("e5m2", "e5m2", 32, "mxf8f6f4"),
+        ("e5m2", "e4m3", 32, "mxf8f6f4"),
+        ("e2m1", "e2m1", 32, "mxf4"),
+        ("e2m1", "e2m1", 16, "mxf4nvf4"),
+    ],
+)
+def test_scales_of_blocks(target: str, left: str, right: str, group: int, kind: str) -> None:
+    """By tcgen05 on sm_100a and by mma on sm_120a; for sm_90a Triton scales beforehand, groups of 32 alone."""
+    if (target, group) == ("sm_90a", 16):
+        return
     rng = np.random.default_rng(2)
-    size, groups = 128, 4
 
-    def operand() -> tuple[np.ndarray, np.ndarray]:
-        if kind == "e2m1":
-            codes = rng.integers(0, 16, (size, size)).astype(np.uint8)
+    def operand(rows: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+        if name == "e2m1":
+            codes = rng.integers(0, 16, (rows, 128)).astype(np.uint8)
             return codes[:, ::2] | codes[:, 1::2] << 4, np.concatenate([_OF_E2M1, -_OF_E2M1])[codes]
-        floats = rng.standard_normal((size, size)).astype(f"float8_{kind}" + "fn" * (kind == "e4m3"))
+        floats = rng.standard_normal((rows, 128)).astype(f"float8_{name}" + "fn" * (name == "e4m3"))
         return floats.view(np.uint8), floats.astype(np.float64)
 
-    (a, left), (b, right) = operand(), operand()
-    of_a, of_b = (rng.integers(125, 130, (size, groups)).astype(np.uint8) for _ in range(2))
-    c = np.zeros((size, size), np.float32)
+    def scales(rows: int) -> tuple[np.ndarray, np.ndarray]:
+        if group == 32:
+            exponents = rng.integers(125, 130, (rows, 4)).astype(np.uint8)
+            return exponents, np.exp2(exponents - 127.0)
+        factors = rng.integers(1, 4, (rows, 8)).astype(ml_dtypes.float8_e4m3fn)
+        return factors, factors.astype(np.float64)
+
+    (a, of_a), (b, of_b), (sa, by_a), (sb, by_b) = operand(128, left), operand(64, right), scales(128), scales(64)
+    c = np.zeros((128, 64), np.float32)
     with emulate(target) as run:
-        kernels.scaled[(1,)](a, of_a, b, of_b, c, size, size, size, kind)
+        blackwell.scaled_of[(1,)](a, sa, b, sb, c, 128, 64, 128, left, right, group)
     assert run.ok, str(run)
-    assert ("block_scale" in run.launches[0].ptx) is (target != "sm_90a")
-    left = left * np.repeat(2.0 ** (of_a - 127.0), 32, axis=1)
-    right = right * np.repeat(2.0 ** (of_b - 127.0), 32, axis=1)
-    assert np.abs(c - left @ right.T).max() <= 2**-20 * (np.abs(left) @ np.abs(right.T)).max()
+    ptx = run.launches[0].ptx
+    assert ("block_scale" in ptx) is (target != "sm_90a")
+    assert target != "sm_100a" or f"kind::{kind}.block_scale" in ptx
+    of_a, of_b = of_a * np.repeat(by_a, group, 1), of_b * np.repeat(by_b, group, 1)
+    assert np.abs(c - of_a @ of_b.T).max() <= 2**-20 * (np.abs(of_a) @ np.abs(of_b.T)).max()
 
 
 @pytest.mark.parametrize("target", ["sm_100a", "sm_120a"])

@@ -471,13 +471,9 @@ def test_a_database_that_cannot_be_used_costs_a_warning_and_no_verdict(
         assert (result.exit_code, "is damaged (file is not a database); move it away" in result.stderr) == (1, True)
 
 
-DAMAGED = "is damaged (file is not a database); move it away, and a new one is begun"
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, DAMAGED),
         ({"WORKBENCH_VERSIONS": "/dev/null/x"}, "set WORKBENCH_VERSIONS to a folder that can be written"),
         ({"WORKBENCH_VERSIONS_MB": "abc"}, "has to be a number of megabytes, for example 64"),
     ],
@@ -485,8 +481,6 @@ DAMAGED = "is damaged (file is not a database); move it away, and a new one is b
 def test_what_cannot_be_kept_is_one_short_message_with_a_remedy(
     changes: dict[str, str], said: str, tmp_path: Path
 ) -> None:
-    if said == DAMAGED:
-        (tmp_path / versions.FILE).write_text("this is no database, whatever its name says" * 40)
     command = [sys.executable, "-m", "workbench", "verify", SPEC, "--device", "emulator", "--examples", "2"]
     places = {"WORKBENCH_VERSIONS": str(tmp_path), "PYTHONPATH": str(HERE.parent)}
     done = subprocess.run(command, env=os.environ | places | changes, capture_output=True, text=True)

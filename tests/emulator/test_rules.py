@@ -199,9 +199,11 @@ def test_mask_with_exited_lanes_is_strict_and_one_without_the_own_lane_an_error(
     report = launch(LEFT, "k", 1, 32, [x, 0xFFFFFFFF])
     assert report.ok
     assert [(f.code, f.severity) for f in report.findings] == [("exited_member", Severity.STRICT)]
+    assert "kernel.cu:4: strict: divergent collective: " in str(report)
+    assert "names the lanes 0-3, which have exited" in str(report)
     assert x[4:].tolist() == [t ^ 1 for t in range(4, 32)]
     report = launch(LEFT, "k", 1, 32, [x, 0x0000FFF0])
-    assert [f.code for f in report.failures] == ["not_member"]
+    assert [f.code for f in report.failures] == ["not_member"] and "not in its own mask 0x0000fff0" in str(report)
 
 
 def test_what_ends_a_launch_is_reported_behind_a_race_of_lanes_that_may_be_suppressed() -> None:

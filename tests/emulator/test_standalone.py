@@ -259,9 +259,9 @@ def test_a_kernel_that_is_not_there_is_named_with_those_that_are() -> None:
 
 
 def test_a_loop_without_end_is_found() -> None:
-    report = launch("__global__ void k(volatile int* x) { while (*x == 0) {} }", "k", 1, 1, [np.zeros(1, np.int32)],
-                 max_warp_instructions=10_000)  # fmt: skip
-    assert report.findings[0].kind == FindingKind.LIVELOCK
+    source = "__global__ void k(volatile int* x) {\n    while (*x == 0) {}\n}"
+    (finding,) = launch(source, "k", 1, 64, [np.zeros(1, np.int32)], max_warp_instructions=10_000).findings
+    assert (finding.kind, finding.location.line) == (FindingKind.LIVELOCK, 2)
 
 
 def test_without_the_compiler_ptx_runs_and_cuda_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,20 +19,6 @@ def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
 
 
 @triton.jit
-def specialised(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
-    right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [BK, BN])
-    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
-    across = tl.cdiv(N, BN)
-    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0), warp_specialize=True):
-        first, second = tile // across * BM, tile % across * BN
-        sums = tl.zeros((BM, BN), tl.float32)
-        for k in range(0, K, BK):
-            sums = tl.dot(left.load([first, k]), right.load([k, second]), sums)
-        out.store([first, second], sums)
-
-
-@triton.jit
 def attention(q, k, v, o, S, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     columns = tl.arange(0, D)
@@ -53,17 +39,6 @@ def attention(q, k, v, o, S, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.co
 
 
 @triton.jit
-def scaled(a, sa, b, sb, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    m, n, k, group = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK), tl.arange(0, BK // 32)
-    left = tl.load(a + m[:, None] * BK + k[None, :])
-    right = tl.load(b + k[:, None] * BN + n[None, :])
-    of_left = tl.load(sa + m[:, None] * (BK // 32) + group[None, :])
-    of_right = tl.load(sb + n[:, None] * (BK // 32) + group[None, :])
-    sums = tl.dot_scaled(left, of_left, "e4m3", right, of_right, "e4m3")
-    tl.store(c + m[:, None] * BN + n[None, :], sums)
-
-
-@triton.jit
 def plain(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRANSPOSED: tl.constexpr):
     """One tile of C by loads; rows of b are columns where it is TRANSPOSED."""
     m, n, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
@@ -79,14 +54,15 @@ def plain(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRAN
 
 
 @triton.jit
-def persistent(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Each program takes tiles of C in turns."""
+def persistent(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPECIALISED: tl.constexpr):
+    """Each program takes tiles of C in turns; copies and products by warps of their own where SPECIALISED."""
     left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
     right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [BK, BN])
     out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
-    columns = tl.cdiv(N, BN)
-    for tile in range(tl.program_id(0), tl.cdiv(M, BM) * columns, tl.num_programs(0)):
-        first, second = tile // columns * BM, tile % columns * BN
+    across = tl.cdiv(N, BN)
+    tiles = tl.cdiv(M, BM) * across
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), warp_specialize=SPECIALISED):
+        first, second = tile // across * BM, tile % across * BN
         sums = tl.zeros((BM, BN), tl.float32)
         for k in range(0, K, BK):
             sums = tl.dot(left.load([first, k]), right.load([k, second]), sums)
