@@ -62,8 +62,15 @@ def wrong(cheat: Cheat, verification: dict[str, Any]) -> str:
     return "" if right else f"{cheat.kind}, {cheat.name}: {verification['verdict']}: {said}"
 
 
-def judge_alone(cheat: Cheat, folder: Path, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    verifications, said = verified(folder, cheat.text, monkeypatch, device)
+GPU = pytest.param("cuda", marks=pytest.mark.gpu)
+
+
+@pytest.mark.parametrize("on", ["emulator", GPU])
+@pytest.mark.parametrize("cheat", ALONE, ids=lambda cheat: cheat.name)
+def test_no_module_that_cheats_when_it_is_imported_passes(
+    cheat: Cheat, on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verifications, said = verified(tmp_path, cheat.text, monkeypatch, on)
     if not cheat.verdict:
         assert not verifications
         assert "numbers_.stages.cheat" in said
@@ -73,37 +80,13 @@ def judge_alone(cheat: Cheat, folder: Path, monkeypatch: pytest.MonkeyPatch, dev
         assert verifications["good"]["verdict"] == "pass"
 
 
-def judge_together(folder: Path, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+@pytest.mark.parametrize("on", [pytest.param("emulator", marks=pytest.mark.long), GPU])
+def test_no_function_that_cheats_passes(on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = (cheat.text.replace('"cheat"', f'"{cheat.kind}-{cheat.name}"'.replace(" ", "_")) for cheat in TOGETHER)
-    verifications, _ = verified(folder, "\n\n".join(named), monkeypatch, device)
+    verifications, _ = verified(tmp_path, "\n\n".join(named), monkeypatch, on)
     found = (wrong(c, verifications[f"{c.kind}-{c.name}".replace(" ", "_")]) for c in TOGETHER)
     assert not list(filter(None, found))
     assert verifications["good"]["verdict"] == "pass"
-
-
-@pytest.mark.parametrize("cheat", ALONE, ids=lambda cheat: cheat.name)
-def test_no_module_that_cheats_when_it_is_imported_passes(
-    cheat: Cheat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judge_alone(cheat, tmp_path, monkeypatch, "emulator")
-
-
-@pytest.mark.long
-def test_no_function_that_cheats_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge_together(tmp_path, monkeypatch, "emulator")
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("cheat", ALONE, ids=lambda cheat: cheat.name)
-def test_no_module_that_cheats_when_it_is_imported_passes_on_a_gpu(
-    cheat: Cheat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judge_alone(cheat, tmp_path, monkeypatch, "cuda")
-
-
-@pytest.mark.gpu
-def test_no_function_that_cheats_passes_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge_together(tmp_path, monkeypatch, "cuda")
 
 
 def test_there_are_many_kinds() -> None:

@@ -14,7 +14,7 @@ from ..model.calls import Call, Gradient
 from .rows import groups, ladder
 from .rows.baselines import beside, beside_liger
 from .rows.problem import HELD_BY_BLOCK, draw_rows
-from .shared import common_dtype, matrix, row, rows_of
+from .shared import call_on_rows
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,7 @@ ladder.declare_prefetch(LAYER_NORM, "x", "w", "b", "y")
 @LAYER_NORM.function
 def layer_norm(x: Any, w: Any, b: Any, *, eps: float = 1e-5, out_dtype: Any = None) -> Call:
     """(x - mean(x)) / sqrt(variance(x) + eps) w + b along the last axis. x: (..., columns), w, b: (columns,)."""
-    fields = rows_of("layer_norm", common_dtype("layer_norm", x=x, w=w, b=b), out_dtype, x=x)
-    row("layer_norm", x, w=w, b=b)
-    inputs = {"x": matrix("layer_norm", "x", x), "w": w, "b": b}
-    problem = LayerNormProblem(**fields, eps=float(eps))
-    return Call(problem, inputs, lambda found: found["y"].reshape(x.shape))
+    return call_on_rows("layer_norm", LayerNormProblem, ("y",), out_dtype, {"x": x}, {"w": w, "b": b}, eps=float(eps))
 
 
 layer_norm.gradient = Gradient("layer_norm_backward", ("x", "w", Gradient.OF_RESULT), ("x", "w", "b"))

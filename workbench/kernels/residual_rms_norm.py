@@ -14,7 +14,7 @@ from ..model.calls import Call
 from .rows import ladder
 from .rows.baselines import beside, beside_liger
 from .rows.problem import HELD_BY_BLOCK
-from .shared import common_dtype, matrix, row, rows_of
+from .shared import call_on_rows
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,8 @@ ladder.declare_split(RESIDUAL_RMS_NORM, ("x", "residual", "s"), ("s", "w"), 1, s
 def residual_rms_norm(x: Any, residual: Any, w: Any, *, eps: float = 1e-6, out_dtype: Any = None) -> Call:
     """The sum s = x + residual, and the `rms_norm` of s as it is stored. x, residual: (..., columns), w: (columns,).
     Returns (y, s): y of `out_dtype`, s of the dtype of x."""
-    name = "residual_rms_norm"
-    dtype = common_dtype(name, x=x, residual=residual, w=w)
-    fields = rows_of(name, dtype, out_dtype, x=x, residual=residual)
-    row(name, x, w=w)
-    inputs = {"x": matrix(name, "x", x), "residual": matrix(name, "residual", residual), "w": w}
-    problem = ResidualRmsNormProblem(**fields, eps=float(eps))
-    return Call(problem, inputs, lambda found: (found["y"].reshape(x.shape), found["s"].reshape(x.shape)))
+    arrays, of, results = ({"x": x, "residual": residual}, {"w": w}), ResidualRmsNormProblem, ("y", "s")
+    return call_on_rows("residual_rms_norm", of, results, out_dtype, *arrays, eps=float(eps))
 
 
 # --------------------------------------------------------------------------------- what the stages are measured against

@@ -14,7 +14,7 @@ from ..model.calls import Call, Gradient
 from .rows import ladder
 from .rows.baselines import beside, beside_liger
 from .rows.problem import HELD_BY_CLUSTER
-from .shared import common_dtype, matrix, row, rows_of
+from .shared import call_on_rows
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,7 @@ ladder.declare_prefetch(RMS_NORM, "x", "w", "y")
 @RMS_NORM.function
 def rms_norm(x: Any, w: Any, *, eps: float = 1e-6, out_dtype: Any = None) -> Call:
     """x / sqrt(mean(x^2) + eps) w along the last axis. x: (..., columns), w: (columns,); arrays as for `softmax`."""
-    fields = rows_of("rms_norm", common_dtype("rms_norm", x=x, w=w), out_dtype, x=x)
-    row("rms_norm", x, w=w)
-    problem = RmsNormProblem(**fields, eps=float(eps))
-    inputs = {"x": matrix("rms_norm", "x", x), "w": w}
-    return Call(problem, inputs, lambda found: found["y"].reshape(x.shape))
+    return call_on_rows("rms_norm", RmsNormProblem, ("y",), out_dtype, {"x": x}, {"w": w}, eps=float(eps))
 
 
 rms_norm.gradient = Gradient("rms_norm_backward", ("x", "w", Gradient.OF_RESULT), ("x", "w"))

@@ -18,7 +18,7 @@ from ..model.problem import Tier, draw_values
 from .rows import groups, ladder
 from .rows.baselines import beside
 from .rows.problem import FLOATS, RowProblem
-from .shared import common_dtype, matrix, rows_of
+from .shared import call_on_rows
 
 
 @dataclass(frozen=True)
@@ -191,8 +191,7 @@ def look_back(p: ScanProblem, size: Mapping[str, int]) -> Plan:
 @SCAN.function
 def scan(x: Any, *, out_dtype: Any = None) -> Call:
     """Inclusive sums along the last axis, added up in fp32. x: (..., columns), as for `softmax`."""
-    problem = ScanProblem(**rows_of("scan", common_dtype("scan", x=x), out_dtype, x=x))
-    return Call(problem, {"x": matrix("scan", "x", x)}, lambda found: found["y"].reshape(x.shape))
+    return call_on_rows("scan", ScanProblem, ("y",), out_dtype, {"x": x})
 
 
 # --------------------------------------------------------------------------------- what the stages are measured against

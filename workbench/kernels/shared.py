@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Arrays
-from ..model.calls import ArraySpec
+from ..model.calls import ArraySpec, Call
 from ..model.distributions import st
 from ..model.dtypes import FLOATS, DType, from_numpy
 from ..model.operation import Operation
@@ -97,14 +97,8 @@ def rows_of(function: str, dtype: DType, out_dtype: Any, **arrays: ArraySpec) ->
         given = ", ".join(f"{name} {stride}" for name, stride in strides.items())
         raise ValueError(f"{function}: rows are {given} elements apart; they have to be as far apart in all of them")
     rows, columns = next(iter(matrices.values())).shape
-    out = output_dtype(function, dtype, out_dtype).name
-    return {
-        "rows": rows,
-        "columns": columns,
-        "dtype": dtype.name,
-        "out": out,
-        "pad_x": next(iter(strides.values())) - columns,
-    }
+    out, pad = output_dtype(function, dtype, out_dtype).name, next(iter(strides.values())) - columns
+    return {"rows": rows, "columns": columns, "dtype": dtype.name, "out": out, "pad_x": pad}
 
 
 def row(function: str, x: ArraySpec, **rows: ArraySpec) -> None:
@@ -113,6 +107,29 @@ def row(function: str, x: ArraySpec, **rows: ArraySpec) -> None:
         if array.shape != x.shape[-1:]:
             raise ValueError(f"{function}: {name} has shape {array.shape}; for x {x.shape} it has to be {x.shape[-1:]}")
         contiguous(function, name, array)
+
+
+def call_on_rows(
+    function: str,
+    problem: Callable[..., Problem],
+    results: Sequence[str],
+    out_dtype: Any,
+    arrays: Mapping[str, ArraySpec],
+    rows: Mapping[str, ArraySpec] | None = None,
+    **fields: Any,
+) -> Call:
+    """The call of an operation on the rows of `arrays` of one shape, which those of its `results` that have several
+    rows have, too, and on single `rows` of as many columns. Raises TypeError and ValueError."""
+    rows, (first, *_) = rows or {}, arrays.values()
+    made = problem(**rows_of(function, common_dtype(function, **arrays, **rows), out_dtype, **arrays), **fields)
+    row(function, first, **rows)
+    inputs = {name: matrix(function, name, array) for name, array in arrays.items()} | dict(rows)
+
+    def finish(found: Mapping[str, ArraySpec]) -> Any:
+        every = tuple(found[name].reshape(first.shape) if found[name].ndim > 1 else found[name] for name in results)
+        return every if len(every) > 1 else every[0]
+
+    return Call(made, inputs, finish)
 
 
 def row_of_rows(function: str, name: str, matrix: ArraySpec, columns: int) -> None:

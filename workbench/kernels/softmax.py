@@ -18,7 +18,7 @@ from ..model.problem import Invariant, Tier
 from .rows import groups, ladder
 from .rows.baselines import beside, beside_liger
 from .rows.problem import FLOATS, HELD_BY_CLUSTER, VALUES, RowProblem
-from .shared import common_dtype, matrix, rows_of
+from .shared import call_on_rows
 
 FAR = 1024
 """How far below the maximum of a row the other logits of the exact tier are: their exponentials are 0 in fp32."""
@@ -198,9 +198,7 @@ def softmax(x: Any, *, out_dtype: Any = None) -> Call:
     nothing else becomes 0. Returns the same shape, of the dtype of x or of `out_dtype` float32.
 
     Raises TypeError and ValueError like `gemm`, as do the other operations on rows."""
-    dtype = common_dtype("softmax", x=x)
-    problem = SoftmaxProblem(**rows_of("softmax", dtype, out_dtype, x=x))
-    return Call(problem, {"x": matrix("softmax", "x", x)}, lambda found: found["y"].reshape(x.shape))
+    return call_on_rows("softmax", SoftmaxProblem, ("y",), out_dtype, {"x": x})
 
 
 softmax.gradient = Gradient("softmax_backward", (Gradient.RESULT, Gradient.OF_RESULT), ("x",))

@@ -16,7 +16,7 @@ from ..model.problem import Tier, draw_values
 from .rows import ladder
 from .rows.baselines import autograd_of, beside, beside_liger, short_rows
 from .rows.problem import FLOATS, SUITE, RowProblem, draw_rows
-from .shared import common_dtype, matrix, rows_of
+from .shared import call_on_rows
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,7 @@ ladder.declare_split(
 @SOFTMAX_BACKWARD.function
 def softmax_backward(y: Any, dy: Any, *, out_dtype: Any = None) -> Call:
     """Gradient of softmax along the last axis, for its result y and the gradient dy of that: dx, of their shape."""
-    name = "softmax_backward"
-    problem = SoftmaxBackwardProblem(**rows_of(name, common_dtype(name, y=y, dy=dy), out_dtype, y=y, dy=dy))
-    inputs = {"y": matrix(name, "y", y), "dy": matrix(name, "dy", dy)}
-    return Call(problem, inputs, lambda found: found["dx"].reshape(y.shape))
+    return call_on_rows("softmax_backward", SoftmaxBackwardProblem, ("dx",), out_dtype, {"y": y, "dy": dy})
 
 
 # --------------------------------------------------------------------------------- what the stages are measured against

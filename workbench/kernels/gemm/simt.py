@@ -185,7 +185,6 @@ def async_copies(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     "operand_reuse",
     after=async_copies,
     idea="each multiplication reuses a factor of the one before: down one column of the tile, up the next",
-    constraint=_async_constraint(_thread_tiles),
 )
 def operand_reuse(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _async_launch(p, size, "gemm_operand_reuse", _thread_tiles(size))

@@ -22,15 +22,8 @@ HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 """Threads of the smallest block; vectors of x and of dy that a thread holds, where more threads can be had, and at
 most."""
 
-FUSED = {
-    "THREADS": 256,
-    "VECTORS": 4,
-    "MOST": 4,
-    "WAVES": 1,
-    "MULTIPROCESSORS": H200.multiprocessors,
-    "ADDERS": 512,
-    "FETCH": 0,
-}
+ADDED_UP = {"MULTIPROCESSORS": H200.multiprocessors, "ADDERS": 512}
+FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, **ADDED_UP, "FETCH": 0}
 """As before; how often all multiprocessors are full of blocks that share the rows; threads of a block that adds up what
 they keep; whether there is room for the next row, at the cost of blocks, or only where registers are left."""
 
@@ -61,14 +54,7 @@ FILLED = 128
 CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": FILLED}
 """As `FUSED`; the most blocks of a cluster; `FILLED`."""
 
-FETCHED = {
-    "VECTORS": 4,
-    "STAGES": 3,
-    "MOST": 512,
-    "RESIDENT": 1,
-    "MULTIPROCESSORS": H200.multiprocessors,
-    "ADDERS": 512,
-}
+FETCHED = {"VECTORS": 4, "STAGES": 3, "MOST": 512, "RESIDENT": 1, **ADDED_UP}
 """As `ladder.PREFETCHED`; as `FUSED`."""
 
 MOST_FETCHED = 32
@@ -132,13 +118,17 @@ class NormGradientProblem(ladder.NormProblem):
         x, w = self.draw_rows(rng), self.weights(rng)
         return {"x": x, "w": w, "dy": draw_rows(rng, (self.rows, self.columns), self.in_type)}
 
-    def controls(self, expected: Arrays) -> dict[str, Arrays]:
-        """Answers that are wrong for every gradient of a norm."""
+    def controls(self, inputs: Arrays, expected: Arrays, power: Any) -> dict[str, Arrays]:
+        """Answers that are wrong for every gradient of a norm. `power`: of each row, what eps is added to."""
         zeros = {name: np.zeros_like(value) for name, value in expected.items()}
         wrong = {name: expected | {"dx": value} for name, value in ladder.common_controls(expected["dx"]).items()}
         for name in self.gradients:
             wrong[f"{name} forgotten"] = expected | {name: zeros[name]}
             wrong[f"{name} shifted"] = expected | {name: np.roll(expected[name], 1)}
+        wrong["weights forgotten"] = expected | {"dx": self.reference({**inputs, "w": np.ones(self.columns)})["dx"]}
+        if np.any(power < 4 * self.eps32):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                wrong["eps forgotten"] = expected | {"dx": replace(self, eps=0.0).reference(inputs)["dx"]}
         return wrong
 
 
