@@ -1,14 +1,9 @@
 """The conditions of a kernel: where they are, how they read, what they depend on, and how they came out in launches.
 
 Of each instruction that makes a predicate the engine notes whether it was ever true in a thread, and ever false. A
-compiler makes several instructions of one comparison of the source: it tests a loop once before, unrolls it, and
-compiles a template for several types. So conditions are told apart by their statement and by what they compare.
-
-- Of a bound, how far a thread or a loop goes, all comparisons of a statement that depend on the same parameters are
-  one.
-- Of data, those of a statement with the same constant are one.
-- Every other condition, such as one on a parameter or on the size of the grid, is told apart by all that it is computed
-  from, but for types."""
+compiler makes several of one comparison: so bounds, how far a thread or a loop goes, are told apart by their statement
+and the parameters that they depend on, conditions on data by the constant, others by all that they are computed from,
+but for types."""
 
 from __future__ import annotations
 
@@ -187,7 +182,8 @@ class _Flow:
         of_each = frozenset[str]().union(*map(self._of, operands[:2]))
         varies = not of_each.isdisjoint({"thread", "loop"})
         if _is_by_order(instruction):
-            return varies or (not far and ("grid" in of_each or all(map(self._is_extent, operands[:2]))))
+            extents = map(self._is_extent, (self._capped(operands[0]), operands[1]))
+            return varies or (not far and ("grid" in of_each or all(extents)))
         masked = [self._is_masked(op) for op in operands[:2]]
         zero = isinstance(operands[1], Immediate) and not operands[1].value
         return all(masked) or (zero and masked[0]) or (varies and not far)
@@ -204,6 +200,13 @@ class _Flow:
             for writer in writers
         )
 
+    def _capped(self, operand: Operand) -> Operand:
+        """What is less than a small constant wherever a value is: of the smaller of it and a larger constant."""
+        match self._only(operand, "min"):
+            case (Register() as extent, Immediate(value=value)) if value > NEAR:
+                return extent
+        return operand
+
     def _are_bounds(self, operand: Operand) -> bool:
         return all(
             self._is_bound(writer)
@@ -212,8 +215,7 @@ class _Flow:
         )
 
     def _is_masked(self, operand: Operand) -> bool:
-        writers = self._writers.get(operand, []) if isinstance(operand, Register) else []
-        return len(writers) == 1 and writers[0].parts[0] == "and" and isinstance(writers[0].operands[-1], Immediate)
+        return any(isinstance(op, Immediate) for op in self._only(operand, "and")[1:])
 
     def _of_result(self, instruction: Instruction) -> frozenset[str]:
         """What the result of an instruction depends on, whichever way a thread went."""
@@ -250,8 +252,17 @@ class _Flow:
         return self._identities[operand]
 
     def _of_writer(self, writer: Instruction, register: Register) -> str:
-        place = str(_results(writer).index(register))
-        return _hashed(_untyped(writer), *map(self._identity, writer.operands[1:]), place)
+        place, name, given = str(_results(writer).index(register)), _untyped(writer), writer.operands[1:]
+        if name == "sub" and (divided := self._only(given[1], "mul.lo")):  # a remainder, where there is a quotient, too
+            for quotient, divisor in (divided, divided[::-1]):
+                if [*map(self._identity, self._only(quotient, "div"))] == [*map(self._identity, (given[0], divisor))]:
+                    name, given = "rem", (given[0], divisor)
+        return _hashed(name, *map(self._identity, given), place)
+
+    def _only(self, operand: Operand, name: str) -> tuple[Operand, ...]:
+        """What a value is made of by this instruction alone; nothing where it is not."""
+        writers = self._writers.get(operand, []) if isinstance(operand, Register) else []
+        return writers[0].operands[1:] if len(writers) == 1 and _untyped(writers[0]) == name else ()
 
     def _written(self, instruction: Instruction, depth: int) -> str:
         name, operands = instruction.parts[0], instruction.operands[1:]
