@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,7 @@ from .judge import forensics, soundness
 from .judge.case import BadBound, Case, quiet
 from .judge.draw import REPEAT_EVERY, Enough, Failed, Problems, Trial, Turns, one_thread
 from .judge.launches import broken_invariant, many, repeat, solve
-from .judge.reaching import OUTCOMES, Reaching, listed
+from .judge.reaching import INPUTS, MOST_CODES, OUTCOMES, ROUNDS, Reaching, listed
 from .model.arrays import Arrays
 from .model.distributions import Distribution
 from .model.errors import BadOperation
@@ -119,7 +119,7 @@ def verify(
     try:
         with one_thread():
             coming = before(_trials(drawing, stage.misfit(stage.home.architecture), problem, problems))
-            more = _reaching(drawing, search) if are_drawn else ()
+            more = _reaching(drawing, search, strict) if are_drawn else ()
             search.run(drawing, itertools.chain(coming, more), again, many_times=problems is None)
         result = search.verification(seed, drawing.unsupported)
         if are_drawn and result.verdict is Verdict.PASS:
@@ -181,13 +181,17 @@ def _trials(
             yield Trial(given, given.tiers, turns.take(given))
 
 
-def _reaching(drawing: Problems, search: _Search) -> Iterator[Trial]:
-    """Trials of problems for conditions that came out one way in all others."""
+def _reaching(drawing: Problems, search: _Search, strict: bool) -> Iterator[Trial]:
+    """Trials of problems for conditions that came out one way in all others; of those on data where `strict`."""
     if drawing.so_far:
         reaching = Reaching(search.stage, lambda p: search.device.compile(search.stage, p).ptx, drawing.so_far)
-        for ptx, solved in reaching.codes(search.seen) if search.one_sided() else ():
+        codes = reaching.codes(search.seen) if search.one_sided(LAUNCHED | {"data"} if strict else LAUNCHED) else []
+        for ptx, solved in ROUNDS * codes[:MOST_CODES] if search.one_sided() else ():
             for problem in filter(drawing.supported, reaching.problems(ptx, solved, search.one_sided())):
                 yield Trial(problem, problem.tiers, False, random=True)
+        others = itertools.islice(reaching.inputs(codes, search.one_sided({"data"})), INPUTS if strict else 0)
+        for problem in filter(drawing.supported, itertools.takewhile(lambda _: search.one_sided({"data"}), others)):
+            yield Trial(problem, problem.tiers[-1:], False, random=True)
 
 
 # ------------------------------------------------------------------------------------------------------ solve and judge
@@ -333,10 +337,10 @@ class _Search:
         coverage.merge(self.outcomes, judgement.outcomes or {})
         return judgement
 
-    def one_sided(self) -> set[tuple[str, int]]:
-        """Files and lines of conditions on numbers of a launch that came out one way."""
+    def one_sided(self, about: Collection[str] = LAUNCHED) -> set[tuple[str, int]]:
+        """Files and lines of conditions that came out one way, by default of those on numbers of a launch."""
         one_way = [c for c, bits in self.outcomes.items() if bits in OUTCOMES and not c.is_bound]
-        return {(c.file, c.line) for c in one_way if c.depends_on & LAUNCHED}
+        return {(c.file, c.line) for c in one_way if not c.depends_on.isdisjoint(about)}
 
     def _passes(self, problem: Problem, twice: bool) -> bool:
         if problem in self.failures:

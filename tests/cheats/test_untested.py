@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from workbench import Launch, Operation, simple_operation
 from workbench.devices import IsolatedDevice, open_device
 from workbench.devices.emulated import EmulatedDevice
-from workbench.emulator.program import kernel_line
+from workbench.emulator.coverage import outcomes
+from workbench.emulator.program import Program, kernel_line
 from workbench.emulator.ptx import parse
 from workbench.harness import verify
 from workbench.judge.draw import Problems
@@ -53,6 +55,7 @@ CHEATS = {
     "a clock": "if (clock64() % 1000003 == 5) v = 0;",
     "a number of the launch": 'int id; asm("mov.u32 %0, %%gridid;" : "=r"(id)); if (id == 77) v = 0;',
     "a thread far away": "if (k == 987654) v = 0;",
+    "two caps": "if (min(n, 54322) - min(n, 54321) > 0) v = 0;",
 }
 """By what the condition is about: a line that makes the kernel wrong."""
 
@@ -62,6 +65,7 @@ HONEST = {
     "a loop": "for (int j = 0; j < n; ++j) v += j < m ? 0 : 0 * j;",
     "an even number": "if (n % 2 == 0) v += 0; else v -= 0;",
     "a sign": "if (x[k] > 0) v = fabsf(x[k]) + 3;",
+    "a cap": "const int cut = max(0, min(n, 4096)); if (cut == 0) v = 0; *(volatile float*)(y + k) = cut;",
 }
 
 
@@ -121,6 +125,22 @@ def test_an_honest_kernel_passes_where_strict(about: str) -> None:
     assert not [one for one in result.untested if not one.is_bound]
 
 
+def test_inputs_are_drawn_that_meet_a_condition_on_data_where_strict() -> None:
+    made, device = stage("if (x[k] == -1.f / 0) v = 0;", "infinite"), open_device("emulator")
+    found = [verify(made, device, examples=2, seed=1, strict=strict).verdict for strict in (False, True)]
+    assert found == [Verdict.PASS, Verdict.MISMATCH]
+
+
+def test_a_remainder_that_is_made_of_a_quotient_is_the_same_condition() -> None:
+    head = ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry f(.param .u32 n)\n{\n.reg .u32 %r<6>;\n"
+    head += ".reg .pred %p;\nmov.u32 %r1, %ctaid.x;\nld.param.u32 %r2, [n];\n"
+    quotient, found = "div.u32 %r3, %r1, %r2; mul.lo.u32 %r4, %r3, %r2; sub.u32 %r5, ", set()
+    for text in ("rem.u32 %r5, %r1, %r2;", f"{quotient}%r1, %r4;", f"{quotient}%r4, %r1;"):
+        entry = Program.from_ptx(f"{head}{text}\nsetp.eq.u32 %p, %r5, 0;\n@%p trap;\nret;\n}}").entries["f"]
+        found |= {*outcomes(entry, np.full(entry.decoded.instructions.size, 1, np.uint8))}
+    assert len(found) == 2
+
+
 def test_a_pass_lists_what_is_untested_in_a_few_lines() -> None:
     text = "".join(f"if (x[k] == {number}.25f) v = {number};" for number in (51, 61, 71, 81))
     result = verified(text, "many", strict=False)
@@ -132,9 +152,6 @@ def test_a_pass_lists_what_is_untested_in_a_few_lines() -> None:
 
 
 def test_another_process_tells_of_its_conditions_too() -> None:
-    device = IsolatedDevice(EmulatedDevice)
-    try:
+    with closing(IsolatedDevice(EmulatedDevice)) as device:
         found = verify(stage("if (x[k] == 54.25f) v = 0;", "far"), device, examples=3, seed=1, strict=True)
-    finally:
-        device.close()
     assert found.verdict is Verdict.UNTESTED

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..model.distributions import Distribution
 from ..model.problem import Problem
 from ..model.results import Untested
 from ..model.stage import Stage
 from .boundaries import Places, Values, boundaries, conditions, launched, lines_of, named, together
-from .left_out import flags, replaced
+from .left_out import distributions, flags, replaced
 
 if TYPE_CHECKING:
     from ..emulator.coverage import Outcomes
@@ -29,6 +30,9 @@ that has been met may have others."""
 
 PAIRED = 12
 """Conditions of which two together are met."""
+
+INPUTS, TELLING = 24, (Distribution.MANY_NON_FINITE, Distribution.SUBNORMAL, Distribution.ZEROS, *Distribution)
+"""Problems for conditions on data at most, and what their inputs are, in order."""
 
 
 class Drawn(Protocol):
@@ -54,13 +58,23 @@ class Reaching:
     def __init__(self, stage: Stage[Any], code: Callable[[Problem], str], drawn: Drawn) -> None:
         self._stage, self._code, self._drawn = stage, code, drawn
 
-    def codes(self, solved: Iterable[Problem]) -> Iterator[tuple[str, list[Problem]]]:
-        """The PTX of kernels, and which of the problems were solved by each, once for each round."""
+    def codes(self, solved: Iterable[Problem]) -> list[tuple[str, list[Problem]]]:
+        """The PTX of kernels, and which of the problems were solved by each."""
         of_codes: dict[str, list[Problem]] = {}
         for problem in solved:
             with contextlib.suppress(Exception):  # who judges the problem says why there is none
                 of_codes.setdefault(self._code(problem), []).append(problem)
-        yield from ROUNDS * [*itertools.islice(of_codes.items(), MOST_CODES)]
+        return [*of_codes.items()]
+
+    def inputs(self, codes: Iterable[tuple[str, list[Problem]]], places: Places) -> Iterator[Problem]:
+        """Problems for conditions on data at these places: that of least work of each kernel, with other inputs."""
+        from ..emulator import ptx as reader
+
+        had = [some for ptx, some in codes if any(lines_of(f, places) for f in reader.parse(ptx).functions.values())]
+        least = [min(some, key=lambda p: p.cost.flops) for some in had]
+        for number, (kind, base) in enumerate(itertools.product(TELLING, least)):
+            if kind in distributions(base) and (made := replaced(base, {"distribution": kind, "seed": number})):
+                yield made
 
     def problems(self, ptx: str, solved: list[Problem], places: Places) -> list[Problem]:
         """Problems with this code for which conditions at these places, or two together, come out as for none of those

@@ -108,7 +108,7 @@ class BlockScaledProblem(ScaledProduct):
 
     def inputs(self) -> Arrays:
         """Scales are powers of two, those of e4m3 any numbers in the bounded tier. They are the farther from 1 where
-        numbers are, and some are NaN where numbers are."""
+        numbers are, and some are NaN, or the smallest, where numbers are."""
         rng, drawn = self.rng(), super().inputs()
         far = self.distribution in (Distribution.SCALED, Distribution.WIDE, Distribution.LARGE, Distribution.OUTLIER)
         for name, rows in (("a_scale", self.m), ("b_scale", self.n)):
@@ -119,6 +119,8 @@ class BlockScaledProblem(ScaledProduct):
                 scales *= np.abs(rng.standard_normal(shape))
             if self.distribution in WITHOUT_NUMBERS:
                 scales[tuple(rng.integers(0, shape, (2, 2)).T)] = np.nan
+            if self.distribution is Distribution.SUBNORMAL and self.tier is not Tier.EXACT:
+                scales[tuple(rng.integers(0, shape, (2, 2)).T)] = self.types.scale.smallest
             drawn[name] = tiled(
                 np.minimum(scales, largest(self.types.scale)).astype(self.types.scale.numpy), drawn[name].shape
             )
