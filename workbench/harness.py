@@ -403,13 +403,8 @@ class _Search:
             raise raised[0]
         if self.last is before:
             next((s for s in reversed(trial.smaller) if self.fails(replace(trial, problem=s))), None)
-        if trial.random or trial.smaller:
-            self._is_smallest()
-
-    def _is_smallest(self) -> None:
-        """Smaller problems than that of the last failure have been tried, and there was time for all of them."""
-        if self.last and time.monotonic() <= self.give_up:
-            self.last.smallest = True
+        if (trial.random or trial.smaller) and self.last and time.monotonic() <= self.give_up:
+            self.last.smallest = True  # smaller ones have been tried, and there was time for all of them
 
     def _only_twice(self) -> bool:
         """Whether the problem of the last failure passes where it is solved once."""
