@@ -25,8 +25,8 @@ from workbench.devices import open_device
 from workbench.model.results import Run
 from workbench.model.stage import Stage
 from workbench.report import changes, derived
-from workbench.run.request import Silent
-from workbench.run.verifier import Session
+from workbench.run.timer import TimedSession
+from workbench.run.verifier import Silent
 
 RECORD = Path(__file__).parents[1] / "reports/compare.json"
 
@@ -62,7 +62,7 @@ def run(stage: Stage[Any], problem: str) -> Run:
     try:
         operation = registry.operation_of(stage)
         problems = {operation.name: (operation.problem.parse(problem),)}
-        session = Session(device, examples=2, seed=0, timed=True, problems=problems)
+        session = TimedSession(device, examples=2, seed=0, problems=problems)
         result = session.stage(stage, Silent())
         if not result.measurements:
             raise SystemExit(f"{stage.spec} was not timed: {result.verification.failure or result.untimed}")

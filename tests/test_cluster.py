@@ -29,8 +29,8 @@ from workbench.measure.places import Here, There
 from workbench.model import origin
 from workbench.model.results import Verdict
 from workbench.records.tuned import Table
-from workbench.run.request import Silent
-from workbench.run.verifier import Session
+from workbench.run.timer import TimedSession
+from workbench.run.verifier import Session, Silent
 from workbench.workers import cluster
 from workbench.workers.cluster import Cluster, ClusterUnavailable, Lost, Processes, connect
 
@@ -342,7 +342,7 @@ def test_times_are_made_by_workers_and_come_in_the_order_of_the_suite(
     suite, here = registry.operations()["vector_add"].suite, os.getpid()
     bench = lambda stage, device, problem, digest: f"{problem} {stage.name}" if os.getpid() != here else "here"  # noqa: E731
     monkeypatch.setattr("workbench.run.timer._bench", bench)  # emulators have no clock
-    session = Session(local.device, 3, 0, timed=True, cluster=local, whole_suite=True)
+    session = TimedSession(local.device, 3, 0, cluster=local, whole_suite=True)
     session.expect(stages)
     for stage in stages:
         result = session.stage(stage, Silent())

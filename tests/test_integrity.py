@@ -17,7 +17,7 @@ ROOT = Path(workbench.__file__).parent
 def _judging() -> list[str]:
     """The modules that judge or time, by the files that there are."""
     rooms = [ROOT / room for room in ("judge", "devices", "measure")]
-    names = ("budget", "request", "timer", "verifier")
+    names = ("budget", "timer", "verifier")
     session = [ROOT / f"run/{name}.py" for name in names]
     paths = [ROOT / "harness.py", *session, *(path for room in rooms for path in room.glob("*.py"))]
     return sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths)

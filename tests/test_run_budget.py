@@ -23,9 +23,8 @@ from workbench.model.launch import H200, MACHINES
 from workbench.model.results import Run, StageResult, Verdict, Verification
 from workbench.records import store
 from workbench.run import budget, rounds
-from workbench.run.request import Request
 from workbench.run.rounds import EACH, FIRST, HEADLINE, Rounds, Step, depths
-from workbench.run.verifier import Session
+from workbench.run.verifier import Request, Session
 from workbench.toolchain import compiler
 
 VERIFY = harness.verify
@@ -357,6 +356,6 @@ def test_on_a_gpu_the_headline_problem_is_timed_early_and_the_suite_at_the_end(
 def test_a_stage_and_its_parent_are_timed_on_the_problem_that_its_idea_is_for() -> None:
     device = cast(Device, SimpleNamespace(machine=MACHINES[90]))
     merge, parent, other = registry.select(["attention:overlapped_merge", "attention:split_keys", "attention:tma"])
-    request = Request(device, 1, 0, timed=True)
+    request = Request(device, 1, 0)
     assert merge.problem in request.to_time(merge) and merge.problem in request.to_time(parent)
     assert len(request.to_time(merge)) == 2 and merge.problem not in request.to_time(other)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from command_line import invoke, said
 
-from workbench.run import api, request
+from workbench.run import api, verifier
 
 VERIFY = ("verify", "vector_add:naive", "--device", "emulator", "--examples", "3", "--json")
 
 
 @pytest.fixture(autouse=True)
 def _any_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(request.VARIABLE)
+    monkeypatch.delenv(verifier.VARIABLE)
 
 
 def verified(*arguments: str) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def test_a_command_draws_from_another_seed_each_time_and_from_one_that_is_given(
     for run in (first, again):
         run["stages"][0]["verification"]["seconds"] = 0
     assert again["stages"] == first["stages"]
-    monkeypatch.setenv(request.VARIABLE, "7")
+    monkeypatch.setenv(verifier.VARIABLE, "7")
     assert verified()["seed"] == 7
 
 
@@ -47,6 +47,6 @@ def test_python_draws_from_another_seed_each_time() -> None:
 
 
 def test_a_variable_that_holds_no_seed_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(request.VARIABLE, "many")
-    with pytest.raises(request.BadSeed, match="it has to be a whole number"):
-        request.chosen(None)
+    monkeypatch.setenv(verifier.VARIABLE, "many")
+    with pytest.raises(verifier.BadSeed, match="it has to be a whole number"):
+        verifier.chosen(None)

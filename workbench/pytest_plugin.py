@@ -184,15 +184,15 @@ def _seed_option(text: str) -> int | str:
 
 def _seed(config: pytest.Config) -> int:
     """The seed of this session, the same for all stages and, with pytest-xdist, in all its processes."""
-    from .run import request
+    from .run import verifier
 
     if SEED not in config.stash:
         given = config.option.workbench_seed
         if given == "random":
             shared = getattr(config, "workerinput", {}).get("testrunuid")
-            config.stash[SEED] = int(shared[:8], 16) if shared else request.chosen(None)
+            config.stash[SEED] = int(shared[:8], 16) if shared else verifier.chosen(None)
         else:
-            config.stash[SEED] = request.asked(given) or 0
+            config.stash[SEED] = verifier.asked(given) or 0
     return config.stash[SEED]
 
 

@@ -29,7 +29,7 @@ from workbench.measure import timing
 from workbench.model.problem import Problem
 from workbench.model.results import Measurement
 from workbench.report import derived
-from workbench.run.verifier import Session
+from workbench.run.timer import TimedSession
 from workbench.toolchain import nvml
 
 LONG = MatvecProblem(n=4096, k=4096, dtype="fp32", out="fp32")
@@ -217,9 +217,7 @@ def edited(device: Device) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / stage.path.name
         source.write_text(stage.path.read_text())
-        result = Session(device, examples=2, seed=0, timed=True).stage(
-            replace(stage, source=str(source)), Editor(source)
-        )
+        result = TimedSession(device, examples=2, seed=0).stage(replace(stage, source=str(source)), Editor(source))
     if result.verification.failure:
         raise Fault(result.verification.verdict, result.verification.failure.message)
     reasons = set(result.untimed.values())

@@ -17,6 +17,7 @@ from ..records import environment
 from ..report.evidence import failed
 from ..run.budget import Budget
 from ..run.rounds import Step
+from ..run.timer import TimedSession
 from ..run.verifier import Session
 from .console import Fitting, StageProgress, table
 
@@ -100,8 +101,9 @@ def work_within(session: Session, stages: Sequence[Stage[Any]], seconds: float, 
             progress.say(f"this run continues that of {session.run.environment.date}: {tried(session.run, stages)}")
         if not work.work():
             return
-        for operation in dict.fromkeys(stage.operation for stage in stages) if peers and session.timed else ():
-            session.peers(operation, progress)
+        if peers and isinstance(session, TimedSession):
+            for operation in dict.fromkeys(stage.operation for stage in stages):
+                session.peers(operation, progress)
     session.finish()
 
 

@@ -29,8 +29,8 @@ from ..records.store import Folder, slug
 from ..report import derived, frame, freshness, sarif
 from ..report.evidence import explain, failed, timing_cells, untested, verification_cells
 from ..report.judged_runs import of_run
-from ..run import request
-from ..run.verifier import Session
+from ..run.timer import TimedSession
+from ..run.verifier import Session, asked, chosen
 from ..workers.cluster import LOCAL, Cluster, Processes, connect
 from . import documents
 from .budget import Rounds
@@ -89,18 +89,16 @@ def session_on(
     """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
     folder = None if output is None else folder_of(device, output)
     timed = folder is not None and device.times
-    any_seed, chosen = request.asked(seed) is None, request.chosen(seed)
-    return Session(
+    return (TimedSession if timed else Session)(
         device,
         examples,
-        chosen,
-        timed,
+        chosen(seed),
         problems,
         folder,
         fresh=fresh,
         keep=True,
         cluster=cluster,
-        any_seed=any_seed,
+        any_seed=asked(seed) is None,
         whole_suite=suite,
     )
 
@@ -137,7 +135,8 @@ def use_sanitizer(session: Session) -> None:
 
 def work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: bool = False) -> None:
     """Verify the stages, time them where the session does, and the other implementations with `peers`."""
-    operations = list(dict.fromkeys(stage.operation for stage in stages)) if peers and session.timed else []
+    timed = session if peers and isinstance(session, TimedSession) else None
+    operations = list(dict.fromkeys(stage.operation for stage in stages)) if timed else []
     session.expect(stages)
     with StageProgress(len(stages) + len(operations), examples) as progress:
         for stage in stages:
@@ -145,7 +144,8 @@ def work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: b
             progress.end(session.stage(stage, progress))
         for operation in operations:
             progress.begin(f"{operation}, other implementations")
-            session.peers(operation, progress)
+            assert timed is not None
+            timed.peers(operation, progress)
             found = ", ".join(f"{p.name} {len(p.measurements)}" for p in session.run.peers if p.operation == operation)
             progress.end_with(f"problems timed: {found or 'none was found'}")
     session.finish()

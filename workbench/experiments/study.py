@@ -14,9 +14,8 @@ from ..model.problem import Problem
 from ..model.results import Measurement, Verdict
 from ..model.stage import Stage
 from ..records import environment
-from ..report.evidence import failed
+from ..report.evidence import failed, publish, published
 from ..run import verifier
-from ..run.verifier import publish, published
 from ..toolchain import compiler
 from ..toolchain.compiler import compile_stage
 from . import hardware

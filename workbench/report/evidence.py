@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
 from ..model.errors import shown
+from ..model.origin import SOURCES
 from ..model.results import Failure, Run, Untested, Verdict, Verification
+from ..model.stage import Stage
 from ..records.versions import failure_id
+from ..toolchain.compiler import sources_of
 from . import derived, frame
 
 if TYPE_CHECKING:
@@ -38,6 +42,25 @@ def unsupported_reasons(verification: Verification) -> str:
 def tiers(counts: Mapping[str, int]) -> str:
     """Comparisons in each tier: `exact 50, bounded 50`."""
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), reverse=True)) or "-"
+
+
+def published(stage: Stage[Any], message: str) -> str:
+    """The message as a record has it: where the checkout lies on this machine is nobody's business."""
+    for folder in sorted((str(sources_of(stage).parent), str(SOURCES.parent)), key=len, reverse=True):
+        message = message.replace(f"{folder}{os.sep}", "")
+    return message
+
+
+def publish(stage: Stage[Any], verification: Verification) -> None:
+    """Make the failure, and what is untested, what a record may hold."""
+    for one in verification.untested:
+        one.file = published(stage, one.file)
+    if (failure := verification.failure) is None:
+        return
+    failure.message = published(stage, failure.message)
+    for hazard in failure.hazards:
+        hazard.message = published(stage, hazard.message)
+        hazard.file, hazard.other_file = published(stage, hazard.file), published(stage, hazard.other_file)
 
 
 NOT_OF_A_PROBLEM = (

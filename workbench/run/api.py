@@ -17,8 +17,8 @@ from ..model.results import Run
 from ..model.stage import Stage
 from ..report import derived, frame
 from ..report.evidence import explain, failed, passed, timing_cells, verification_cells
-from . import request
-from .verifier import Session
+from .timer import TimedSession
+from .verifier import Session, Silent, chosen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -210,10 +210,10 @@ def _session(
     opened = open_device(device)
     if timed and not opened.times:
         raise DeviceUnavailable(NO_TIMES)
-    session = Session(opened, examples, request.chosen(seed), timed, problems, keep=True)
+    session = (TimedSession if timed else Session)(opened, examples, chosen(seed), problems, keep=True)
     session.whole_suite, session.strict = suite, strict
     for stage in stages:
-        session.stage(stage, request.Silent())
+        session.stage(stage, Silent())
     session.finish()
     return Outcome(session.run, session.trouble, {name: o.metric for name, o in known.items()})
 

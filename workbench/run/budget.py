@@ -18,9 +18,9 @@ from ..model.problem import Problem
 from ..model.results import StageResult, Verdict
 from ..model.stage import Stage
 from ..workers.cluster import Processes
-from .request import ALL, Listener, Silent
 from .rounds import Rounds, Step, headline
-from .verifier import Session
+from .timer import TimedSession
+from .verifier import ALL, Listener, Session, Silent
 
 GRACE = 0.2
 """Share of the budget by which the steps at work when it ends may exceed it, before they are given up."""
@@ -56,7 +56,8 @@ class Budget:
         self._session, self._stages, self._told, self._processes = session, stages, told, processes
         self._seconds, self._until = seconds, time.monotonic() + seconds
         session.whole_suite = True
-        self._headlines = self._found() if session.timed else {}
+        self._timed = session if isinstance(session, TimedSession) else None
+        self._headlines = self._found() if self._timed else {}
         self.rounds = Rounds(stages, session.examples, self._headlines)
         self._begun = False
         self._results = {stage.spec: result for stage, result in session.take_over(stages)}
@@ -87,13 +88,15 @@ class Budget:
             pass  # a process has ended: others go on
         if not self.rounds.done:
             return False
-        for whole in (False, True) if self._session.timed else ():
+        if self._timed is None:
+            return True
+        for whole in (False, True):
             self._session.whole_suite = whole
             for stage in self._stages:
                 result = self._results[stage.spec]
                 if self.left > 0 and result.verification.verdict is Verdict.PASS:
-                    self._session.time(stage, result, self._told, None, lambda: self.left < 0)
-        return not self._session.timed or self.left > 0
+                    self._timed.time(stage, result, self._told, None, lambda: self.left < 0)
+        return self.left > 0
 
     def _verified(self) -> bool:
         """Verify until the time is up or everything is verified. False where a process ended, whatever ended it."""
@@ -144,7 +147,7 @@ class Budget:
     def _end(self, step: Step, result: StageResult) -> None:
         if step.problems != self._session.examples:
             result.verification.examples = step.problems
-        if self._session.timed and result.verification.verdict is not Verdict.PASS:
+        if self._timed and result.verification.verdict is not Verdict.PASS:
             result.untimed[ALL] = f"verification ended with {result.verification.verdict}"
         self._session.enter(result)
         self._results[step.stage.spec] = result
@@ -161,8 +164,8 @@ class Budget:
             return
         verification = result.verification
         verified = not verification.examples or verification.examples >= TIMED_AFTER
-        if verified and verification.verdict is Verdict.PASS and self.left > TIMING_SECONDS:
-            self._session.time(stage, result, self._told, [problem], lambda: False)
+        if self._timed and verified and verification.verdict is Verdict.PASS and self.left > TIMING_SECONDS:
+            self._timed.time(stage, result, self._told, [problem], lambda: False)
 
 
 class _Late(Exception):

@@ -15,7 +15,7 @@ from ..model.stage import Stage
 from ..records import cost
 from ..report.evidence import failed
 from ..toolchain.compiler import contents, source_of
-from .request import by_work, takes
+from .verifier import by_work, takes
 
 DEPTHS = (1, 5, 20, 50)
 """Problems of a stage in each round."""

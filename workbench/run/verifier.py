@@ -1,38 +1,188 @@
-"""A session: stages are verified one after the other on one device, then timed, and the record is kept.
+"""A session: stages are verified one after the other on one device, and the record is kept.
 
-`verify` has a memory: what failed before is tried first, what passed is kept and need not be verified again."""
+`Request` is what a session is asked to do, `Interrupted` what an interrupted one has done of it. `verify` has a memory:
+what failed before is tried first, what passed is kept and need not be verified again."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, wait
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from .. import harness
 from ..catalogue import registry
 from ..checks import hazards, sanitizer
 from ..devices import Device, IsolatedDevice, open_device
 from ..model import errors
-from ..model.errors import BadStage
-from ..model.origin import SOURCES
+from ..model.errors import BadStage, WrongUsage
+from ..model.operation import Operation
 from ..model.problem import Problem, ProblemError, Size
 from ..model.results import Failure, Resources, Run, StageResult, Verdict, Verification
 from ..model.stage import Stage
-from ..records import environment, versions
-from ..records.store import comparable
-from ..report.evidence import NOT_OF_A_PROBLEM, passed
+from ..records import environment, store, versions
+from ..records.store import Folder, comparable
+from ..report import derived
+from ..report.evidence import NOT_OF_A_PROBLEM, passed, publish
 from ..toolchain import compiler
-from ..toolchain.compiler import CompileError, source_digest, source_of, sources_of
-from ..workers.cluster import Processes
+from ..toolchain.compiler import CompileError, source_digest, source_of
+from ..workers.cluster import Cluster, Processes
 from ..workers.prefetch import Prefetch
-from .request import ALL, Interrupted, Listener, Request
-from .timer import Timer
+
+# ------------------------------------------------------------------------------------------- what is asked of a session
+ALL = "every problem"
+"""Key of `StageResult.untimed` for a reason that holds for the whole suite."""
+
+VARIABLE = "WORKBENCH_SEED"
+"""Environment variable for the seed of everything that is given none. No stage is told it."""
+
+
+class BadSeed(WrongUsage, ValueError):
+    """The environment variable `WORKBENCH_SEED` does not hold a seed."""
+
+
+def asked(seed: int | None) -> int | None:
+    """The seed that is asked for, or None. Raises BadSeed."""
+    if seed is not None or VARIABLE not in os.environ:
+        return seed
+    if not (text := os.environ[VARIABLE]).isdecimal():
+        raise BadSeed(f"{VARIABLE} is {text!r}; it has to be a whole number from 0 on")
+    return int(text)
+
+
+def chosen(seed: int | None) -> int:
+    """The seed that is asked for, else a fresh one of 32 bits. Raises BadSeed."""
+    found = asked(seed)
+    return secrets.randbits(32) if found is None else found
+
+
+class Listener(Protocol):
+    """Is told how far a stage has come."""
+
+    def verified(self, problems: int) -> None:
+        """So many problems of the stage have been verified."""
+
+    def timing(self, label: str) -> None:
+        """The problem with this label is being timed."""
+
+
+class Silent(Listener):
+    """Is told, and says nothing."""
+
+    def verified(self, problems: int) -> None: ...
+    def timing(self, label: str) -> None: ...
+
+
+def by_work(operation: Operation[Any]) -> list[Problem]:
+    """The suite of an operation, the problem with the most work first: bytes or operations, whichever is its metric."""
+
+    def work(problem: Problem) -> int:
+        return problem.cost.bytes if operation.metric == derived.GBPS else problem.cost.flops
+
+    return sorted(operation.suite, key=work, reverse=True)
+
+
+def takes(stage: Stage[Any], problem: Problem, unsaid: bool = False) -> bool:
+    """Whether a stage takes a problem on its machine; `unsaid` for one that cannot say it."""
+    try:
+        return stage.supports(problem) is None
+    except BadStage:
+        return unsaid
+
+
+@dataclass
+class Request:
+    """`problems` holds those asked for, by operation; none means the usual ones. Where nothing is timed, it is one.
+
+    With a `cluster` its workers solve problems and time: the device is theirs, and what comes out is the same.
+    What an interrupted run of the same code in the same environment left in the folder is taken over, unless `fresh`.
+    With `keep`, versions of stages that pass are kept, and what fails is tried first the next time. With `rely`, too,
+    what passed before just as it is now is not verified again, unless `fresh`. With `any_seed` that may have been with
+    another seed, and an interrupted run goes on with its own. Without `resources` nothing is
+    assembled to tell what a stage takes of a multiprocessor. With `whole_suite` a stage is timed on every problem of
+    the suite, else on the one with the most work that it takes, and on its own problem and those of its children.
+    `strict`: a stage with a condition that no problem has tried both ways has failed."""
+
+    device: Device
+    examples: int
+    seed: int
+    problems: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
+    folder: Folder | None = None
+    sanitize: bool = False
+    fresh: bool = False
+    cluster: Cluster | None = None
+    keep: bool = False
+    rely: bool = False
+    any_seed: bool = False
+    resources: bool = True
+    whole_suite: bool = False
+    strict: bool = False
+    timed: ClassVar[bool] = False
+    """Whether what passes is timed."""
+
+    def to_time(self, stage: Stage[Any]) -> tuple[Problem, ...]:
+        """The problems on which a stage is timed."""
+        operation = registry.operation_of(stage)
+        if self.whole_suite or operation.name in self.problems:
+            return self.suite(operation)
+        there = stage.on(self.device.machine)
+        usual = [problem for problem in by_work(operation) if takes(there, problem)][:1]
+        own = (s.problem for s in operation.stages if stage.name in (s.name, s.parent) and s.problem)
+        return tuple(dict.fromkeys((*usual, *(problem for problem in own if takes(there, problem)))))
+
+    def suite(self, operation: Operation[Any]) -> tuple[Problem, ...]:
+        """The problems that were asked for, or those of the operation."""
+        return self.problems.get(operation.name, operation.suite)
+
+    def only_problem(self, stage: Stage[Any]) -> Problem | None:
+        """Where times follow, random problems come first even when only one problem is timed."""
+        return None if self.timed or stage.operation not in self.problems else self.problems[stage.operation][0]
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(*arguments)`, on a worker where there are some."""
+        return self.cluster.call(function, *arguments) if self.cluster else function(*arguments)
+
+    def each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """`function(*a)` for each of the arguments, in their order: here when asked for, on workers all at once."""
+        if self.cluster is None:
+            return itertools.starmap(function, arguments)
+        futures = [self.cluster.submit(function, *a) for a in arguments]
+        return (future.result() for future in futures)
+
+
+class Interrupted:
+    """The results of interrupted runs of the same code in the same environment as `run`."""
+
+    def __init__(self, earlier: list[Run], run: Run) -> None:
+        self._run = run
+        self._stages = {(s.operation, s.stage): (s, old) for s, old in (store.current(earlier) if earlier else ())}
+        self.earlier = earlier
+        self.taken_over = 0
+        """Verifications and measurements that were not made again."""
+
+    def result(self, stage: Stage[Any], digest: str) -> StageResult | None:
+        """What was found of a stage with this source, on as many problems as the run asks for."""
+        found = self.at_any_depth(stage, digest)
+        return found if found and not found.verification.examples else None
+
+    def at_any_depth(self, stage: Stage[Any], digest: str) -> StageResult | None:
+        """What was found of a stage with this source, on however many problems."""
+        result, _ = self._stages.get((stage.operation, stage.name), (None, None))
+        return result if result and result.source_sha256 == digest else None
+
+    def take_over(self, stage: Stage[Any]) -> None:
+        """Count it; a record has one date, which is that of its oldest figure."""
+        _, old = self._stages[stage.operation, stage.name]
+        self._run.environment.date = min(self._run.environment.date, old.environment.date)
+        self.taken_over += 1
+
 
 # ----------------------------------------------------------------------------------------- a verification with a memory
 UNKEPT = "versions and failures are not kept: {}"
@@ -138,25 +288,6 @@ UNTRIED = (
     Verdict.UNTESTED,
 )
 """Verdicts with which compute-sanitizer has nothing to look at."""
-
-
-def published(stage: Stage[Any], message: str) -> str:
-    """The message as a record has it: where the checkout lies on this machine is nobody's business."""
-    for folder in sorted((str(sources_of(stage).parent), str(SOURCES.parent)), key=len, reverse=True):
-        message = message.replace(f"{folder}{os.sep}", "")
-    return message
-
-
-def publish(stage: Stage[Any], verification: Verification) -> None:
-    """Make the failure, and what is untested, what a record may hold."""
-    for one in verification.untested:
-        one.file = published(stage, one.file)
-    if (failure := verification.failure) is None:
-        return
-    failure.message = published(stage, failure.message)
-    for hazard in failure.hazards:
-        hazard.message = published(stage, hazard.message)
-        hazard.file, hazard.other_file = published(stage, hazard.file), published(stage, hazard.other_file)
 
 
 MOST_AT_ONCE, OF_A_PROCESS = 16, 8 << 30
@@ -362,15 +493,8 @@ class Session(Request):
         self._verifier = Verifier(self, self.run, self._interrupted)
         self.kept: versions.Version | None = None
         """The version of the last stage that passed, where it was kept."""
-
-    @cached_property
-    def _timer(self) -> Timer:
-        return Timer(self, self.run, self._interrupted, self._save)
-
-    @property
-    def trouble(self) -> dict[str, str]:
+        self.trouble: dict[str, str] = {}
         """Stages that passed and could not be timed on a problem that they support, with the reason."""
-        return self._timer.trouble if "_timer" in vars(self) else {}
 
     @property
     def taken_over(self) -> int:
@@ -392,25 +516,20 @@ class Session(Request):
         self._verifier.expect(stages)
 
     def stage(self, stage: Stage[Any], listener: Listener) -> StageResult:
-        """Verify a stage, time it where that was asked for and it passed, and save. Raises CompilerUnavailable."""
+        """Verify a stage, and save. Raises CompilerUnavailable."""
+        _, result = self._verified(stage, listener)
+        self._save()
+        return result
+
+    def _verified(self, stage: Stage[Any], listener: Listener) -> tuple[versions.Snapshot | None, StageResult]:
+        """What a stage was before it was verified, and what the record has of it now. Raises CompilerUnavailable."""
         before = self._verifier.snapshot(stage)
-        if self.timed:
-            self._timer.expect(stage)
         result = self._verifier.result(stage, listener)
         if self.only_problem(stage):
             result.verification.examples = 1
         self.run.stages.append(result)
         self._keep(stage, before, result)
-        if self.timed and result.verification.verdict is Verdict.PASS:
-            try:
-                self._verifier.settle()
-                self._timer.stage(stage, result, listener)
-                self._keep(stage, before, result)
-            except BaseException:  # on disk it stays with what has been timed
-                self.run.stages.pop()
-                raise
-        self._save()
-        return result
+        return before, result
 
     def take_over(self, stages: Iterable[Stage[Any]]) -> list[tuple[Stage[Any], StageResult]]:
         """Begin with what interrupted runs have found of stages that passed, on however many problems; what it is."""
@@ -435,27 +554,10 @@ class Session(Request):
         if self.folder:
             self.folder.save(self.run, only=result.operation)
 
-    def time(
-        self,
-        stage: Stage[Any],
-        result: StageResult,
-        listener: Listener,
-        problems: Collection[Problem] | None,
-        enough: Callable[[], bool],
-    ) -> None:
-        """Time a stage of the record that has passed, on the suite or on these problems, until it is enough."""
-        self.run.stages = [*(s for s in self.run.stages if s is not result), result]
-        self._timer.stage(stage, result, listener, problems, enough)
-        self._save()
-
     def _of(self, result: StageResult) -> StageResult | None:
         """What the record has of a stage."""
         alike = (s for s in self.run.stages if (s.operation, s.stage) == (result.operation, result.stage))
         return next(alike, None)
-
-    def peers(self, operation: str, listener: Listener) -> None:
-        """Time the other implementations of an operation, and NumPy on the CPU, and save. Raises Fault."""
-        self._timer.peers(operation, listener)
 
     def finish(self) -> None:
         """The run has been through all that it was asked for: there is nothing in it to continue."""

@@ -38,8 +38,8 @@ from ..report import derived
 from ..toolchain import compiler, compiling
 from ..workers.cluster import held_back
 from . import verifier
-from .request import Silent
-from .verifier import Session
+from .timer import TimedSession
+from .verifier import Session, Silent
 
 FIRST, FIRST_DRAWN, FIRST_VARIANTS = 10, 14, 2
 """So many problems are tried first, the smallest of so many drawn, and of no more compiled variants than the last says:
@@ -235,7 +235,7 @@ def run(job: Job, device: Device, send: Callable[[Event | _Files], None]) -> Non
         return
     others = _others(stage, before.digest)
     given = {stage.operation: (chosen,)} if chosen else {}
-    session = Session(device, job.examples, job.seed, timed, given, keep=True)
+    session = (TimedSession if timed else Session)(device, job.examples, job.seed, given, keep=True)
 
     def told(with_times: bool) -> None:
         result = session.run.stages[-1]

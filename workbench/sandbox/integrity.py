@@ -31,7 +31,6 @@ MODULES = (
     "model.stage",
     "records.versions",
     "run.budget",
-    "run.request",
     "run.timer",
     "run.verifier",
     "sandbox.integrity",
