@@ -227,22 +227,6 @@ def test_fft_conv_of_arrays_and_of_a_prepared_filter(place, rng, causal):
         assert np.abs(right).max() > 30
 
 
-@pytest.mark.parametrize(
-    ("shapes", "says"),
-    [
-        (((2, 3, 8), (2, 8)), r"they have to be \(batch, channels, length\) and \(channels, length\)"),
-        (((2, 3, 8), (3, 9)), r"they have to be \(batch, channels, length\) and \(channels, length\)"),
-        (((1, 1, 40000), (1, 40000)), "length at most 32768"),
-        (((3, 8), (8,)), r"k has shape \(8,\)"),
-    ],
-)
-def test_fft_conv_refuses_what_is_none(place, shapes, says):
-    kinds = (BF16.numpy, np.float32)
-    given = (place.upload(np.zeros(shape, kind)) for shape, kind in zip(shapes, kinds, strict=True))
-    with pytest.raises(ValueError, match=says):
-        ops.fft_conv(*given)
-
-
 def test_the_numpy_baseline_is_right():
     baselines = {b.name: b for b in registry.operations()["fft_conv"].baselines}
     assert {workbench.baseline_error(baselines["NumPy"], problem) for problem in PROBLEMS} == {""}

@@ -86,21 +86,3 @@ def test_transpose_reduce_and_scan_of_rows_that_are_apart(place, rng):
         for over in ("columns", "rows", "all"):
             found = place.download(ops.reduce(window, op=op, over=over, out_dtype=np.float32))
             assert np.array_equal(found, reference.reduce(x, op=op, over=over)), (op, over)
-
-
-def test_wrong_arguments_are_answered_with_what_is_right(place):
-    x, w = (place.upload(np.ones(shape, np.float32)) for shape in ((4, 6), (6,)))
-    with pytest.raises(ValueError, match=r"w has shape \(5,\); for x \(4, 6\) it has to be \(6,\)"):
-        ops.rms_norm(x, w[:5])
-    with pytest.raises(ValueError, match="they have to be the same"):
-        ops.residual_rms_norm(x, x[:3], w)
-    with pytest.raises(ValueError, match="rows are y 6, dy 8 elements apart"):
-        ops.softmax_backward(x, place.upload(np.ones((4, 8), np.float32))[:, :6])
-    with pytest.raises(ValueError, match="over is 'both'; it has to be one of columns, rows, all"):
-        ops.reduce(x, over="both")
-    with pytest.raises(TypeError, match="labels has dtype float32; it has to be int32"):
-        ops.cross_entropy(x, w[:4])
-    with pytest.raises(ValueError, match="four dimensions, the last one even"):
-        ops.rotary(x, x, x)
-    with pytest.raises(TypeError, match="out_dtype is"):
-        ops.softmax(x, out_dtype=np.float16)
