@@ -34,6 +34,7 @@ def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     host.close_all()
 
 
+GPU = pytest.param("cuda", marks=pytest.mark.gpu)
 ALONE = [cheat for cheat in CHEATS if not cheat.text.startswith("@")]
 """What they do, they do when their module is imported."""
 
@@ -62,9 +63,6 @@ def wrong(cheat: Cheat, verification: dict[str, Any]) -> str:
     return "" if right else f"{cheat.kind}, {cheat.name}: {verification['verdict']}: {said}"
 
 
-GPU = pytest.param("cuda", marks=pytest.mark.gpu)
-
-
 @pytest.mark.parametrize("on", ["emulator", GPU])
 @pytest.mark.parametrize("cheat", ALONE, ids=lambda cheat: cheat.name)
 def test_no_module_that_cheats_when_it_is_imported_passes(
@@ -73,8 +71,7 @@ def test_no_module_that_cheats_when_it_is_imported_passes(
     verifications, said = verified(tmp_path, cheat.text, monkeypatch, on)
     if not cheat.verdict:
         assert not verifications
-        assert "numbers_.stages.cheat" in said
-        assert cheat.says in said
+        assert "numbers_.stages.cheat" in said and cheat.says in said
     else:
         assert not wrong(cheat, verifications["cheat"])
         assert verifications["good"]["verdict"] == "pass"

@@ -37,15 +37,21 @@ def twice_the_model(problem: Problem, inputs: Arrays, expected: Arrays) -> Array
     results, an average of many values, may have small errors only.
     Problems of few rows show too few errors: then the same problem is looked at with other seeds. The largest error of
     fewer than `SAMPLES` rows is smaller, and counts for more. Raises BadOperation."""
-    seen = [rows_of(problem, inputs, expected)]
-    fewest = max(1, min(int(np.count_nonzero(sizes)) for sizes, _ in seen[0].values()))
-    count = problems_for(problem, fewest)
-    for number in range(count - 1):
+    rows = rows_of(problem, inputs, expected)
+    return allowed(problem, rows, *worst_of_all(problem, [rows]), expected)
+
+
+def worst_of_all(problem: Problem, seen: Sequence[Rows]) -> tuple[Worst, float]:
+    """The largest error of the rows of problems like this one, and of as many others with other seeds as `problems_for`
+    has, until there are `SAMPLES`; and what times it is allowed. Raises BadOperation."""
+    several = [min(int(np.count_nonzero(sizes)) for sizes, _ in rows.values()) for rows in seen]
+    had, each, others = max(1, sum(several)), max(1, several[0]), list[Rows]()
+    for number in range(min(problems_for(problem, each) - 1, -(-max(0, SAMPLES - had) // each))):
         other = dataclasses.replace(problem, seed=problem.seed + OTHER_SEEDS + number)
         given = other.given()
-        seen.append(rows_of(other, given, other.reference(given)))
-    times = 2 * _largest_error(SAMPLES) / _largest_error(min(SAMPLES, count * fewest))
-    return allowed(problem, seen[0], worst_of(seen), expected, times)
+        others.append(rows_of(other, given, other.reference(given)))
+    times = 2 * _largest_error(SAMPLES) / _largest_error(min(SAMPLES, had + each * len(others)))
+    return worst_of([*seen, *others]), times
 
 
 def problems_for(problem: Problem, rows: int | None = None) -> int:
@@ -83,7 +89,7 @@ def worst_of(seen: Sequence[Rows]) -> Worst:
     return found
 
 
-def allowed(problem: Problem, rows: Rows, worst: Worst, expected: Arrays, times: float = 2.0) -> Arrays:
+def allowed(problem: Problem, rows: Rows, worst: Worst, times: float, expected: Arrays) -> Arrays:
     """The error that elements may have: `times` the largest of the model, relative to the size of their row, one
     rounding, and those of subnormal terms. The arrays are of NumPy or CuPy."""
     found = {}

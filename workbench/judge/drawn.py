@@ -17,7 +17,7 @@ from ..model.parts import Part
 from ..model.problem import Problem, Tier
 from ..model.results import WrongElement
 from .case import Comparison, bound_of, compare
-from .comparative import OTHER_SEEDS, SAMPLES, Rows, Worst, allowed, rows_of, worst_of
+from .comparative import Worst, allowed, rows_of, worst_of_all
 
 STRATUM, ALONE = 64, 16
 """Of so many neighbouring places one is drawn: a tile of a launch has as many rows. Where nothing else judges the
@@ -58,8 +58,8 @@ class Drawn:
             right, numbers = list(pool.map(expected, range(len(parts)))), range(len(parts))
             if problem.tier is Tier.COMPARATIVE:
                 rows = list(pool.map(lambda n: rows_of(parts[n].problem, given[n], right[n]), numbers))
-                worst = worst_of([*rows, *_more_rows(parts[0].problem, rows)])
-                bounds = [allowed(parts[n].problem, rows[n], worst, right[n]) for n in numbers]
+                worst, times = worst_of_all(parts[0].problem, rows)
+                bounds = [allowed(parts[n].problem, rows[n], worst, times, right[n]) for n in numbers]
             else:
                 worst = {}
                 bounds = list(pool.map(lambda n: bound_of(parts[n].problem, given[n], right[n]), numbers))
@@ -102,18 +102,6 @@ class Drawn:
 
 NEGLIGIBLE = 2.0**-8
 """Of the error that is allowed: by how much two references in float64 may differ."""
-
-
-def _more_rows(problem: Problem, rows: Sequence[Rows]) -> list[Rows]:
-    """Rows of the same problem with other seeds, where too few were drawn to show the largest error of the model."""
-    fewest = min(sum(int(np.count_nonzero(part[name][0])) for part in rows) for name in rows[0])
-    found: list[Rows] = []
-    while fewest < SAMPLES and len(found) < SAMPLES:
-        other = dataclasses.replace(problem, seed=problem.seed + OTHER_SEEDS + len(found))
-        given = other.given()
-        found.append(rows_of(other, given, other.reference(given)))
-        fewest += min(max(1, int(np.count_nonzero(sizes))) for sizes, _ in found[-1].values())
-    return found
 
 
 def _without(part: Part, arrays: Arrays) -> Arrays:

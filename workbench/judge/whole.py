@@ -105,7 +105,7 @@ class Whole:
         expected = problem.reference(inputs)
         if problem.tier is Tier.COMPARATIVE:
             rows = sizes_of(problem, inputs, expected)
-            return cls(problem, expected, allowed(problem, rows, drawn.worst, expected, ELSEWHERE))
+            return cls(problem, expected, allowed(problem, rows, drawn.worst, ELSEWHERE, expected))
         return cls(problem, expected, problem.bound(inputs, expected))
 
     @property
