@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays
+from ..model.arrays import Arrays
 from ..model.calls import Call, Gradient
 from .rows import groups, ladder
 from .rows.baselines import beside, beside_liger
@@ -22,16 +22,8 @@ class LayerNormProblem(ladder.NormProblem):
     """x, y: (rows, columns); w, b: (columns,)."""
 
     operations: ClassVar[int] = 7
+    taken: ClassVar[tuple[str, ...]] = ("x", "w", "b")
     most_narrow: ClassVar[int] = HELD_BY_BLOCK
-
-    def arrays(self) -> dict[str, Array]:
-        shape = (self.rows, self.columns)
-        return {
-            "x": Array(shape, self.in_type, self.ldx),
-            "w": Array((self.columns,), self.in_type),
-            "b": Array((self.columns,), self.in_type),
-            "y": Array(shape, self.out_type, self.ldy, output=True),
-        }
 
     def inputs(self) -> Arrays:
         rng = self.rng()

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays
+from ..model.arrays import Arrays
 from ..model.calls import Call, Gradient
 from .rows import ladder
 from .rows.baselines import beside, beside_liger
@@ -22,15 +22,8 @@ class RmsNormProblem(ladder.NormProblem):
     """x, y: (rows, columns), w: (columns,)."""
 
     operations: ClassVar[int] = 4
+    taken: ClassVar[tuple[str, ...]] = ("x", "w")
     most_narrow: ClassVar[int] = HELD_BY_CLUSTER
-
-    def arrays(self) -> dict[str, Array]:
-        shape = (self.rows, self.columns)
-        return {
-            "x": Array(shape, self.in_type, self.ldx),
-            "w": Array((self.columns,), self.in_type),
-            "y": Array(shape, self.out_type, self.ldy, output=True),
-        }
 
     def inputs(self) -> Arrays:
         rng = self.rng()

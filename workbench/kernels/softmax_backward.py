@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import reference
 from ..judge import bounds
-from ..model.arrays import Array, Arrays
+from ..model.arrays import Arrays
 from ..model.calls import Call
 from ..model.problem import Tier, draw_values
 from .rows import ladder
@@ -28,14 +28,8 @@ class SoftmaxBackwardProblem(RowProblem):
     operations: ClassVar[int] = 4
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal",)}
     distributed: ClassVar[tuple[str, ...]] = ("dy",)
-
-    def arrays(self) -> dict[str, Array]:
-        shape = (self.rows, self.columns)
-        return {
-            "y": Array(shape, self.in_type, self.ldx),
-            "dy": Array(shape, self.in_type, self.ldx),
-            "dx": Array(shape, self.out_type, self.ldy, output=True),
-        }
+    taken: ClassVar[tuple[str, ...]] = ("y", "dy")
+    result: ClassVar[str] = "dx"
 
     def inputs(self) -> Arrays:
         rng, shape = self.rng(), (self.rows, self.columns)

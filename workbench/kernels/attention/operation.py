@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import reference
 from ...model.calls import Call, Gradient
-from ...model.dtypes import FP32, dtype_of
+from ...model.dtypes import FP32, DType, dtype_of
 from ...model.launch import ceil_div, machine
 from ...model.operation import Operation
 from ...model.problem import Size
@@ -145,22 +145,30 @@ attention.gradient = Gradient(
 P = TypeVar("P", bound=AttentionProblem)
 
 
-def problem_of(kind: type[P], name: str, q: Any, k: Any, v: Any, causal: bool, scale: float | None, layout: str) -> P:
-    """The problem, of this class, of a function of this name. Raises TypeError and ValueError for arrays that are none
-    of a problem."""
+def checked_dtype(name: str, dimensions: str, scale: float | None, q: Any, k: Any, v: Any) -> DType:
+    """The type of arrays of as many dimensions, `three` or `four`. Raises TypeError and ValueError for arrays that no
+    attention takes, and for a scale that is not positive."""
     dtype = common_dtype(name, q=q, k=k, v=v)
     if dtype is FP32:
         raise TypeError(f"{name}: the arrays have dtype float32; it has to be bfloat16 or float16")
-    if layout not in tuple(Layout):
-        raise ValueError(f"{name}: layout is {layout!r}; it has to be bhsd or bshd")
-    given = {"q": q, "k": k, "v": v}
-    for which, array in given.items():
-        if array.ndim != 4 or 0 in array.shape:
-            raise ValueError(f"{name}: {which} has shape {array.shape}; it has to have four dimensions, none empty")
+    for which, array in {"q": q, "k": k, "v": v}.items():
+        if array.ndim != {"three": 3, "four": 4}[dimensions] or 0 in array.shape:
+            wanted = f"{dimensions} dimensions, none empty"
+            raise ValueError(f"{name}: {which} has shape {array.shape}; it has to have {wanted}")
     if k.shape != v.shape:
         raise ValueError(f"{name}: k has shape {k.shape} and v {v.shape}; they have to have the same")
     if scale is not None and not (scale > 0 and math.isfinite(scale)):
         raise ValueError(f"{name}: scale is {scale}; it has to be positive")
+    return dtype
+
+
+def problem_of(kind: type[P], name: str, q: Any, k: Any, v: Any, causal: bool, scale: float | None, layout: str) -> P:
+    """The problem, of this class, of a function of this name. Raises TypeError and ValueError for arrays that are none
+    of a problem."""
+    if layout not in tuple(Layout):
+        raise ValueError(f"{name}: layout is {layout!r}; it has to be bhsd or bshd")
+    given = {"q": q, "k": k, "v": v}
+    dtype = checked_dtype(name, "four", scale, **given)
     heads, places = (1, 2) if layout == Layout.BHSD else (2, 1)
     if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3] or q.shape[heads] % k.shape[heads] or q.shape[3] > 256:
         raise ValueError(

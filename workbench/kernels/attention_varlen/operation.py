@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from ... import reference
 from ...model.calls import ArraySpec, Call
-from ...model.dtypes import FP32, dtype_of
+from ...model.dtypes import dtype_of
 from ...model.operation import Operation
 from ...model.problem import Size
-from ..attention.operation import AttentionOutputs
+from ..attention.operation import AttentionOutputs, checked_dtype
 from ..attention.problem import Kind
-from ..shared import REMEDY, beside_triton, check_arrays, common_dtype, contiguous
+from ..shared import REMEDY, beside_triton, check_arrays, contiguous
 from .problem import SUITE, AttentionVarlenProblem, Lengths, problems, tensor_maps
 
 SHORT, FEW = 256, 2**28
@@ -107,21 +106,12 @@ def attention_varlen(
     Returns a named tuple: o like q, without gaps, and lse, (heads, rows) float32, the natural logarithm of the sum of a
     row's exponentials. A row that sees no key has o = 0 and lse = -inf. Rows behind the last sequence are not written.
     Raises TypeError and ValueError like `gemm`."""
-    dtype = common_dtype(_NAME, q=q, k=k, v=v)
-    if dtype is FP32:
-        raise TypeError(f"{_NAME}: the arrays have dtype float32; it has to be bfloat16 or float16")
-    for which, array in {"q": q, "k": k, "v": v}.items():
-        if array.ndim != 3 or 0 in array.shape:
-            raise ValueError(f"{_NAME}: {which} has shape {array.shape}; it has to have three dimensions, none empty")
-    if k.shape != v.shape:
-        raise ValueError(f"{_NAME}: k has shape {k.shape} and v {v.shape}; they have to have the same")
+    dtype = checked_dtype(_NAME, "three", scale, q, k, v)
     if q.shape[2] != k.shape[2] or q.shape[1] % k.shape[1] or q.shape[2] > 256:
         raise ValueError(
             f"{_NAME}: q has shape {q.shape} and k {k.shape}; they have to have the same dim, at most 256, and the "
             "heads of k have to divide those of q"
         )
-    if scale is not None and not (scale > 0 and math.isfinite(scale)):
-        raise ValueError(f"{_NAME}: scale is {scale}; it has to be positive")
     check_arrays(_NAME, [np.dtype(np.int32)], offsets_q=offsets_q, offsets_k=offsets_k)
     check_arrays(_NAME, [q.dtype, offsets_q.dtype], q=q, k=k, v=v, offsets_q=offsets_q, offsets_k=offsets_k)
     if offsets_q.ndim != 1 or offsets_q.shape != offsets_k.shape or offsets_q.shape[0] < 2:

@@ -99,16 +99,12 @@ class NormGradientProblem(ladder.NormProblem):
     operations: ClassVar[int] = 8
     gradients: ClassVar[tuple[str, ...]] = ("dw",)
     distributed: ClassVar[tuple[str, ...]] = ("x", "dy")
+    taken: ClassVar[tuple[str, ...]] = ("x", "w", "dy")
+    result: ClassVar[str] = "dx"
 
     def arrays(self) -> dict[str, Array]:
-        shape, row = (self.rows, self.columns), (self.columns,)
-        given = {
-            "x": Array(shape, self.in_type, self.ldx),
-            "w": Array(row, self.in_type),
-            "dy": Array(shape, self.in_type, self.ldx),
-            "dx": Array(shape, self.out_type, self.ldy, output=True),
-        }
-        return given | {name: Array(row, self.out_type, output=True) for name in self.gradients}
+        row = Array((self.columns,), self.out_type, output=True)
+        return super().arrays() | dict.fromkeys(self.gradients, row)
 
     def axes(self) -> tuple[Axis, ...]:
         return (replace(super().axes()[0], sums=self.gradients),)

@@ -23,6 +23,9 @@ VALUES = ("normal", "shifted")
 SUITE = ((131072, 128), (16384, 1024), (16384, 4096), (16384, 8192), (4096, 32768), (2048, 131072), (1, 2**26))
 """Rows and columns that are timed."""
 
+ROWS = ("w", "b")
+"""Inputs that are one row: weights, and a bias."""
+
 SHIFTS = 64
 """Largest number that shifted rows are shifted by."""
 
@@ -51,6 +54,10 @@ class RowProblem(Problem):
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": VALUES}
     operations: ClassVar[int] = 1
     """Floating-point operations for each element of x."""
+    taken: ClassVar[tuple[str, ...]] = ("x",)
+    """Inputs: those in ROWS are (columns,), the others like x."""
+    result: ClassVar[str] = "y"
+    """The output that is like y."""
     most_narrow: ClassVar[int] = 0
     """Vectors of 8 bytes that stages hold of a row, where it is no whole number of 16 bytes; 0: none."""
 
@@ -94,7 +101,9 @@ class RowProblem(Problem):
 
     def arrays(self) -> dict[str, Array]:
         shape = (self.rows, self.columns)
-        return {"x": Array(shape, self.in_type, self.ldx), "y": Array(shape, self.out_type, self.ldy, output=True)}
+        matrix, row = Array(shape, self.in_type, self.ldx), Array((self.columns,), self.in_type)
+        inputs = {name: row if name in ROWS else matrix for name in self.taken}
+        return inputs | {self.result: Array(shape, self.out_type, self.ldy, output=True)}
 
     def scalars(self) -> tuple[np.generic, ...]:
         """What the kernels get after their arrays."""
