@@ -22,10 +22,10 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 71_904),
-    "Python of tests/": (("tests",), (".py",), 63_755),
+    "Python of workbench/": ((PACKAGE,), (".py",), 71_906),
+    "Python of tests/": (("tests",), (".py",), 63_754),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_811),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 27_962),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 28_000),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_982),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

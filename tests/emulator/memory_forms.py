@@ -233,7 +233,7 @@ def _addresses(operation: str) -> list[Form]:
     if base == "isspacep":
         names = ("%gglobal", "%gshared", "%glocal", "%gblock")
         body = " ".join(f"{operation} %{n}, {where};" for n, where in zip("xyzw", names, strict=True))
-        spaces = {"global": 0, "shared": 1, "shared::cluster": 1, "local": 2, "param": 3}
+        spaces = {"global": 0, "shared": 1, "shared::cluster": 1, "local": 2, "param": 3, "const": 4}
         own = spaces[".".join(parts)]
         expected = tuple(int(n == own or (own == 0 and n == 3)) for n in range(4))  # parameters are global too
         extra = ".reg .b64 %gblock;"

@@ -127,22 +127,21 @@ def test_generic_addresses_reach_every_space() -> None:
         __syncthreads();
         const int* p = which == 0 ? out : which == 1 ? shared_value : which == 2 ? local_value + (threadIdx.x & 3)
                      : which == 3 ? table + 2 : which == 4 ? &counter : (const int*)&s + 3;
-        int space = __isShared(p) ? 1000 : __isGlobal(p) ? 2000 : __isLocal(p) ? 4000 : 0;
+        int space = __isShared(p) ? 1000 : __isGlobal(p) ? 2000 : __isLocal(p) ? 4000
+                  : __isConstant(p) ? 3000 : 0;
         out[1 + threadIdx.x] = fetch(p) + space;
     }
     """
     entry = compile_cuda(source).entries["k"]
-    expected = {0: [2999] * 4, 1: [1005] * 4, 2: [4102, 4200, 4300, 4400], 4: [2007] * 4}
+    expected = {0: [2999] * 4, 1: [1005] * 4, 2: [4102, 4200, 4300, 4400], 3: [3030] * 4, 4: [2007] * 4, 5: [3] * 4}
     for which, answer in expected.items():
         memory = Memory()
         out = memory.upload(np.full(5, 999, np.int32), "out")
         execute(entry, 1, 4, [out, which, np.arange(4, dtype=np.int32).tobytes()], memory=memory)
-        assert memory.read(out, np.int32)[1:].tolist() == answer, which
-    for which, answer in {3: 30, 5: 3}.items():
-        memory = Memory()
-        out = memory.upload(np.full(5, 999, np.int32), "out")
-        execute(entry, 1, 4, [out, which, np.arange(4, dtype=np.int32).tobytes()], memory=memory)
-        assert memory.read(out, np.int32)[1] % 1000 == answer
+        found = memory.read(out, np.int32)[1:]
+        if which == 5:  # a compiler may copy a parameter
+            found = found % 1000
+        assert found.tolist() == answer, which
 
 
 def test_lanes_of_one_generic_access_may_be_in_several_spaces() -> None:

@@ -53,6 +53,7 @@ class Allocation:
         writable: bool = True,
         identity: int = 0,  # of the same memory elsewhere in launches of a series
         is_heap: bool = False,  # of malloc in kernels
+        is_constant: bool = False,  # a variable in .const
     ) -> None: ...
 
 class TensorMap:

@@ -402,7 +402,7 @@ def run(prepared: Sequence[Prepared], series: Series | None = None) -> list[Stat
 def _for_engine(a: Allocation) -> _engine.Allocation:
     """An allocation as the engine takes it, kept as long as its arrays are the same."""
     if a.handed is None or a.handed[1] is not a.written or a.handed[2] != a.identity:
-        made = _engine.Allocation(a.address, a.data, a.written, a.writable, a.identity, a.is_heap)
+        made = _engine.Allocation(a.address, a.data, a.written, a.writable, a.identity, a.is_heap, a.is_constant)
         a.handed = made, a.written, a.identity
     found: _engine.Allocation = a.handed[0]
     return found

@@ -22,7 +22,7 @@ class Allocation:
     ``data``: its bytes; ``written``: for each byte, 1 where something has been stored, or None when that is everywhere.
     ``element_size`` and ``shape`` serve to name elements in findings. ``identity`` is a number that the same memory of
     the host has in another ``Memory``, where launches of a ``Series`` are on several. ``is_heap``: `malloc` of kernels
-    takes its blocks here."""
+    takes its blocks here. ``is_constant``: it is a variable in ``.const``."""
 
     address: int
     nbytes: int
@@ -35,6 +35,7 @@ class Allocation:
     freed: bool = False
     identity: int = 0
     is_heap: bool = False
+    is_constant: bool = False
     handed: Any = field(default=None, init=False, repr=False)  # as the engine was given it last; see execution
 
     @property

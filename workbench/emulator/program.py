@@ -254,6 +254,7 @@ def _place(variable: ptx.Variable, memory: Memory) -> Allocation:
         element_size=variable.align if guessed else ptx.type_size(variable.type),
         writable=variable.space != "const",
     )
+    allocation.is_constant = variable.space == "const"
     allocation.data[:] = 0
     if variable.initial is not None:
         allocation.data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)

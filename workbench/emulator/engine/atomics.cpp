@@ -59,8 +59,8 @@ void atomic(Warp& warp, const Instruction& instruction) {
     race_observed(warp, static_cast<Space>(instruction.variant & 15), address, sizeof(T), Access::atomic);
   }
   const int first = __builtin_ctz(warp.active);
-  may_give_way(warp, in_global(space_of(instruction), address[first]), reduction ? 0 : address[first],
-               static_cast<uint64_t>(old[first]));
+  may_give_way(warp, in_global(space_of(instruction), address[first]), reduction ? nullptr : pointer[first],
+               sizeof(T));
   if (reduction) return;
   race_acquired(warp, static_cast<Space>(instruction.variant & 15), address, instruction.flags, false);
   write_cells(warp, instruction.operands[0], old);

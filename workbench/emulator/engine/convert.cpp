@@ -436,6 +436,17 @@ struct InWindow {
   }
 };
 
+// Constant variables lie among the arrays in global memory, and are none of them.
+template <bool Constant>
+void in_array(Warp& warp, const Instruction& instruction) {
+  const Source<uint64_t> address(warp, instruction.operands[1]);
+  write_lanes<bool>(warp, instruction.operands[0], [&](int l) {
+    const Allocation* found = find_allocation(*warp.machine->launch, address[l]);
+    const bool constant = found && found->is_constant;
+    return Constant ? constant : !constant && InWindow<0>()(address[l]);
+  });
+}
+
 }  // namespace
 
 void add_convert_operations(Table& table) {
@@ -468,7 +479,8 @@ void add_convert_operations(Table& table) {
     table.add({"cvta.to.local", type}, "Dd", convert_local<false>);
   }
   add_cvta<kParamWindow>(table, ".param");
-  add_lanewise<InWindow<0>, bool, uint64_t>(table, "isspacep.global");
+  table.add("isspacep.global", "Pd", in_array<false>);
+  table.add("isspacep.const", "Pd", in_array<true>);
   add_lanewise<InWindow<kSharedWindow>, bool, uint64_t>(table, "isspacep.shared");
   add_lanewise<InWindow<kSharedWindow>, bool, uint64_t>(table, "isspacep.shared::cluster");
   add_lanewise<InWindow<kLocalWindow>, bool, uint64_t>(table, "isspacep.local");

@@ -147,7 +147,8 @@ struct Allocation {
   uint8_t* data;
   uint8_t* initialised;  // one byte for each byte, 1 when written, else 0; null: all of it is initialised
   bool writable;
-  bool is_heap = false;   // of malloc in kernels; see heap.hpp
+  bool is_heap = false;      // of malloc in kernels; see heap.hpp
+  bool is_constant = false;  // a variable in .const
   uint64_t identity = 0;  // of the same memory at another address in launches of a series; 0: it stays there
 };
 

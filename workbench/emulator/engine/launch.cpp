@@ -373,6 +373,11 @@ class Worker {
     } else if (held()) {
       turn_ = !turn_;
       auto& queue = running_.empty() || (!giving_way_.empty() && (enough || turn_)) ? giving_way_ : running_;
+      // those that would only read again what has not changed let others go first
+      for (size_t k = queue.size(); k > 0 && queue.front()->polls_in_vain(); --k) {
+        queue.push_back(std::move(queue.front()));
+        queue.pop_front();
+      }
       cluster = std::move(queue.front());
       queue.pop_front();
     }

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <initializer_list>
@@ -271,8 +272,10 @@ enum class Wait : uint8_t {
 
 struct Polled {  // what a warp's newest atomic or ordered access has read, and how often in turn
   int32_t pc = -1;
-  uint32_t times = 0;
-  uint64_t address = 0, value = 0;
+  uint32_t times = 0, bytes = 0;
+  const uint8_t* place = nullptr;
+  uint64_t value = 0;  // in its first bytes
+  bool changed() const { return std::memcmp(place, &value, bytes) != 0; }
 };
 
 struct Group {  // lanes of a warp that share a program counter
@@ -447,6 +450,8 @@ struct Cluster {
   bool run(uint64_t fuel);
   std::vector<Waiting> waiting() const;
   bool waits_for_launches() const;
+  // whether every warp that can run has read one value often, which is still there
+  bool polls_in_vain() const;
   void report_suspected();
   // That it takes too long, at the place where it is.
   Fault hung(int64_t limit, bool seconds) const;

@@ -496,9 +496,7 @@ void load(Warp& warp, const Instruction& instruction) {
     race_observed(warp, S, address, bytes, Access::read);
     race_acquired(warp, S, address, instruction.flags, true);
     const int first = __builtin_ctz(warp.active);
-    M value;
-    std::memcpy(&value, pointer[first], sizeof value);
-    may_give_way(warp, in_global(S, address[first]), address[first], static_cast<uint64_t>(value));
+    may_give_way(warp, in_global(S, address[first]), pointer[first], sizeof(M));
   }
 }
 

@@ -248,17 +248,17 @@ NB_MODULE(_engine, m) {
 
   nb::class_<PythonAllocation>(m, "Allocation")
       .def(nb::new_([](uint64_t address, const Bytes& data, const std::optional<Bytes>& initialised,
-                       bool writable, uint64_t identity, bool is_heap) {
+                       bool writable, uint64_t identity, bool is_heap, bool is_constant) {
              if (initialised && initialised->size() != data.size())
                throw nb::value_error("initialised has one byte for each byte of data");
              Allocation allocation{
                  address,  data.size(), data.data(), initialised ? initialised->data() : nullptr,
-                 writable, is_heap,     identity};
+                 writable, is_heap,     is_constant, identity};
              return PythonAllocation{allocation, nb::cast(data),
                                      initialised ? nb::cast(*initialised) : nb::none()};
            }),
            "address"_a, "data"_a, "initialised"_a = nb::none(), "writable"_a = true, "identity"_a = 0,
-           "is_heap"_a = false);
+           "is_heap"_a = false, "is_constant"_a = false);
 
   nb::class_<TensorMap>(m, "TensorMap")
       .def(nb::new_(&make_tensor_map), "descriptor"_a, "address"_a, "element_type"_a, "sizes"_a, "strides"_a,

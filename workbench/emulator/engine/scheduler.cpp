@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <utility>
 
 #include "counters.hpp"
@@ -125,11 +126,17 @@ void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, ui
   warp.groups.push_back({lanes, warp.pc, wait, key, expected});
 }
 
-void may_give_way(Warp& warp, bool clusters_can_tell, uint64_t address, uint64_t value) {
+void may_give_way(Warp& warp, bool clusters_can_tell, const uint8_t* place, uint32_t bytes) {
   Cluster& cluster = *warp.block->cluster;
   Polled& last = warp.polled;
-  const bool again = address && last.pc == warp.pc && last.address == address && last.value == value;
-  last = {warp.pc, again ? last.times + 1 : 0, address, value};
+  const bool same = place && last.pc == warp.pc && last.place == place;
+  if (same && !last.changed()) {
+    ++last.times;
+  } else {  // who has polled long reads once more before it polls in vain again
+    const uint32_t times = same && last.times >= kPolls ? kPolls - 1 : 0;
+    last = {warp.pc, times, std::min<uint32_t>(bytes, sizeof last.value), place, 0};
+    if (place) std::memcpy(&last.value, place, last.bytes);
+  }
   const bool polls = last.times && last.times % kPolls == 0;
   if (!polls && cluster.turns.below(kTurnOdds)) return;
   cluster.polls |= polls && clusters_can_tell;
@@ -522,6 +529,16 @@ void Cluster::start(int64_t index) {
   turns.state = random.state = launch.seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(index);
   gives_way = polls = false;
   fuel_left = 0;
+}
+
+bool Cluster::polls_in_vain() const {
+  bool polls = false;
+  for (const Warp* warp : warps) {
+    if (!warp->runnable()) continue;
+    if (warp->polled.times < kPolls || warp->polled.changed()) return false;
+    polls = true;
+  }
+  return polls;
 }
 
 bool Cluster::waits_for_launches() const {

@@ -16,7 +16,7 @@ void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, ui
                          uint64_t expected = 0);
 // after an atomic or ordered access or a fence: by the draw another warp runs first, or another cluster where
 // that can tell; for certain after many reads of one value at one address
-void may_give_way(Warp& warp, bool clusters_can_tell, uint64_t address = 0, uint64_t value = 0);
+void may_give_way(Warp& warp, bool clusters_can_tell, const uint8_t* place = nullptr, uint32_t bytes = 0);
 // whether all lanes of the warp are at this instruction; if not, these wait for the others
 bool gather(Warp& warp, uint32_t lanes);
 // Lanes have met: from here on they take one way, which matters while others are apart.
