@@ -171,7 +171,8 @@ class SsdProblem(Problem):
             return np.where(found < np.finfo(np.float32).tiny, np.float32(0), found)
 
         def solver(x: Values, log_a: Values, b: Values, c: Values, h0: Values) -> tuple[Values, Values]:
-            """Products of chunks, of operands that are rounded; the state stays in fp32."""
+            """Products of chunks, of operands that are rounded. The state stays in fp32, and decays step by step, as
+            where a kernel goes through it so: where nothing is added, its error is that of as many products."""
             x, b, c = (v.astype(np.float32) for v in (x, b, c))
             h, y = h0.astype(np.float32), np.empty(x.shape, np.float32)
             steps = np.maximum(log_a, SMALLEST).astype(np.float32) * LOG2_E
@@ -186,7 +187,9 @@ class SsdProblem(Problem):
                 y[:, at] = from_before + tensor_core_product(rounded(weights), xs, 16, backwards)
                 kept = rounded(bs * decay(sums[:, -1:] - sums)[:, :, None])
                 added = tensor_core_product(kept.swapaxes(1, 2), xs, 16, backwards)
-                h = h * decay(sums[:, -1])[:, None, None] + added
+                for step in decay(steps[:, at]).T:
+                    h = h * step[:, None, None]
+                h = h + added
                 truncate(h)
             return y, h
 
