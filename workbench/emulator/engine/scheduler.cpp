@@ -532,13 +532,13 @@ void Cluster::start(int64_t index) {
 }
 
 bool Cluster::polls_in_vain() const {
-  bool polls = false;
+  bool any = false;
   for (const Warp* warp : warps) {
     if (!warp->runnable()) continue;
     if (warp->polled.times < kPolls || warp->polled.changed()) return false;
-    polls = true;
+    any = true;
   }
-  return polls;
+  return any;
 }
 
 bool Cluster::waits_for_launches() const {
