@@ -149,6 +149,8 @@ def test_a_pass_lists_what_is_untested_in_a_few_lines() -> None:
     assert len(said) == 2 + evidence.MOST_UNTESTED
     assert "`a loaded value == 51.25` was never true in" in said[1]
     assert said[-1] == "  and 1 more, which --json lists"
+    result.problems = evidence.TELLING - 1
+    assert evidence.untested("shifted:many", result) == ""
 
 
 def test_another_process_tells_of_its_conditions_too() -> None:

@@ -270,7 +270,7 @@ def test_blocks_that_take_long_are_not_taken_for_waiting_ones() -> None:
     }
     extern "C" __global__ void turns(volatile int* next) {
         while (*next != blockIdx.x) {}
-        for (int i = 0; i < 20000; ++i) next[8 + blockIdx.x % 2] = i;
+        for (int i = 0; i < 50000; ++i) next[8 + blockIdx.x % 2] = i;
         *next = blockIdx.x + 1;
     }
     extern "C" __global__ void high_half(unsigned* count) {  // no register tells that memory changes

@@ -90,12 +90,14 @@ def worst_of(seen: Sequence[Rows]) -> Worst:
 
 
 def allowed(problem: Problem, rows: Rows, worst: Worst, times: float, expected: Arrays) -> Arrays:
-    """The error that elements may have: `times` the largest of the model, relative to the size of their row, one
-    rounding, and those of subnormal terms. The arrays are of NumPy or CuPy."""
+    """The error that elements may have: `times` the largest of the model, or a rounding in fp32 where that is larger,
+    relative to the size of their row, one rounding, and those of subnormal terms. The arrays are of NumPy or CuPy."""
     found = {}
     for name, (error, typical) in worst.items():
         dtype, sizes = problem.arrays()[name].dtype, rows[name][0]
         own = np.where(sizes > 0, np.maximum(sizes, typical), 0.0)  # what is 0 is so exactly: masked rows
+        if dtype.unit_roundoff >= FP32.unit_roundoff:  # a model whose sums are exact allows another order of them
+            error = max(error, FP32.unit_roundoff)
         least = dtype.smallest + (problem.addends - 1) * FP32.smallest
         found[name] = times * error * own + dtype.unit_roundoff * np.abs(expected[name]) + least
     return found

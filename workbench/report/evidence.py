@@ -102,14 +102,14 @@ def explain(spec: str, verification: Verification, kept: bool = False) -> str:
     return shown("\n".join(parts))
 
 
-MOST_UNTESTED = 3
-"""Conditions that are shown of a stage that has passed."""
+MOST_UNTESTED, TELLING = 3, 10
+"""Conditions that are shown of a stage that has passed, and the fewest problems of which they are."""
 
 
 def untested(spec: str, verification: Verification) -> str:
     """The conditions of a stage that has passed which no problem has tried both ways, in a few lines; those of bounds
-    are left out. Empty where there are none."""
-    found = [one for one in verification.untested if not one.is_bound]
+    are left out. Empty where there are none, and for a few problems, which try hardly anything both ways."""
+    found = [one for one in verification.untested if not one.is_bound and verification.problems >= TELLING]
     lines = [f"  {sentence(one, verification.problems)}" for one in found[:MOST_UNTESTED]]
     if len(found) > MOST_UNTESTED:
         lines.append(f"  and {len(found) - MOST_UNTESTED} more, which --json lists")
