@@ -52,6 +52,12 @@ def sizes(x: Values) -> tuple[Values, Values]:
     return np.where(a > 0, a, np.inf).min(axis=1), a.max(axis=1)
 
 
+def stands_out(x: Values) -> Values:
+    """Whether the largest element of rows is more than 8 times as large as the next one."""
+    a = np.sort(np.abs(x), axis=1)
+    return np.asarray(a[:, -1] > 8 * a[:, -2])
+
+
 NORMAL, WIDE = 2.0**-126, 2.0**30
 CLASSES: dict[str, Callable[[Any, dict[str, Values]], bool]] = {
     "all positive": lambda p, g: p.k >= 16 and all((v > 0).all() for v in g.values()),
@@ -69,6 +75,14 @@ CLASSES: dict[str, Callable[[Any, dict[str, Values]], bool]] = {
     "sizes that are equal": rows(lambda x: (sizes(x)[0] == sizes(x)[1]) & (x > 0).any(axis=1) & (x < 0).any(axis=1)),
     "from both ends to the middle": rows(lambda x: (x == x[:, ::-1]).all(axis=1) & (x[:, 0] != x[:, 1])),
     "close together": rows(lambda x: (np.ptp(x, axis=1) > 0) & (4 * np.ptp(x, axis=1) < np.abs(x).min(axis=1))),
+    "one near the beginning stands out": rows(
+        lambda x: finite(x) & stands_out(x) & (abs(np.abs(x).argmax(axis=1) - 16) < 16)
+    ),
+    "numbers of one binade": rows(
+        lambda x: (
+            (sizes(x)[0] >= 2.0**5) & (np.frexp(sizes(x)[0])[1] == np.frexp(sizes(x)[1])[1]) & (x[:, 0] != x[:, 1])
+        )
+    ),
     "powers of two": lambda p, g: min(p.n, p.k) >= 128 and p.n & (p.n - 1) == p.k & (p.k - 1) == 0,
     "large strides": lambda p, g: p.pad_b > 64 and p.n > 1,
 }

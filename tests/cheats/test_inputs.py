@@ -43,7 +43,7 @@ ZEROS, SCALED, SUBNORMAL, LARGE, NON_FINITE = (
     (kind,) for kind in (Distribution.ZEROS, Distribution.SCALED, Distribution.SUBNORMAL, Distribution.LARGE,
                          Distribution.NON_FINITE)
 )  # fmt: skip
-OF_SIZE = (*SCALED, *LARGE, Distribution.WIDE, Distribution.OUTLIER)
+OF_SIZE = (*SCALED, *LARGE, Distribution.WIDE, Distribution.OUTLIER, Distribution.BINADE, Distribution.CONSTANT)
 NON_FINITE = (*NON_FINITE, Distribution.MANY_NON_FINITE)
 SIGNED = "__float_as_int({}) == static_cast<int>(0x80000000)"
 

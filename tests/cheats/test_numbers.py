@@ -62,6 +62,10 @@ leaky: Operation[Any] = simple_operation(
 quantised: Operation[Any] = simple_operation(
     "quantised", "x: n fp32 -> y: n int8", fields={"scale": 0.1}, ranges={"scale": (0.001, 8.0)}, non_finite="undefined"
 )(lambda x, *, scale: np.clip(np.rint(x * np.float32(scale)), -128, 127))
+divided: Operation[Any] = simple_operation(
+    "divided", "x: n int32 -> y: n int32", fields={"q": 999983}, ranges={"q": (1000, 2_000_000), "x": (0, 2**31 - 1)}
+)(lambda x, *, q: x // q)
+fraction: Operation[Any] = simple_operation("fraction", "x: n fp32 -> y: n fp32")(lambda x: x - np.rint(x))
 copied: Operation[Any] = simple_operation("copied", "x: rows columns fp32 -> y: rows columns fp32")(lambda x: x + 1)
 
 
@@ -114,6 +118,14 @@ CHEATS = [
           "if (i < rows * columns) y[i] = {} + 1;", "x[i]", "x[rows > 65535 ? i & 65535 : i]"),
     Cheat("columns of 16 bits", copied, COPY,
           "if (i < rows * columns) y[i] = {} + 1;", "x[i]", "x[columns > 65535 ? i & 65535 : i]"),
+    Cheat("a reciprocal of tiles", copied, COPY,
+          "int t = (columns + 63) / 64; if (i < rows * columns) y[i] = {} + 1;", "x[i]", "x[i * (int)(t * (1.f / t))]"),
+    Cheat("a power of ten", bits, "const unsigned* x, int* y, int n",
+          "if (i < n) y[i] = {};", "__popc(x[i])", "__popc(x[i]) + (x[i] == 1000000)"),
+    Cheat("before a multiple", divided, "const int* x, int* y, int n, int q",
+          "if (i < n) y[i] = x[i] / q + {};", "0", "(x[i] >> 22 && x[i] % q == q - 1)"),
+    Cheat("rounds by adding", fraction, "const float* x, float* y, int n",
+          "if (i < n) y[i] = x[i] - {};", "rintf(x[i])", "__fsub_rn(__fadd_rn(x[i], 12582912.f), 12582912.f)"),
     Cheat("counters of bytes", counted, "const bool* x, int* y, int rows, int columns",
           "{} c = 0; if (i < rows) { for (int j = 0; j < columns; ++j) c += x[i * columns + j]; y[i] = c; }",
           "int", "unsigned char"),

@@ -50,6 +50,9 @@ ADDRESSES = 16
 DISTANCES = (0, 256, 1 << 16, 1 << 24, 1 << 33)
 """Bytes by which an array is at most farther from the one before it than it has to be: below 2^32 and beyond."""
 
+BORDERS, ACROSS = (31, 32), 4
+"""Bits of borders of addresses, and of so many arrays one lies across such a border: a multiple of 2^31 or 2^32."""
+
 
 @lru_cache(maxsize=64)
 def _program(key: str, ptx: str, source: str) -> emulator.Program:
@@ -186,6 +189,8 @@ class _EmulatedPlan:
                 continue
             array = arrays[name]
             self._memory.skip(int(rng.integers(1 + int(rng.choice(DISTANCES)))))
+            if rng.integers(ACROSS) == 0:
+                self._memory.across(1 << int(rng.choice(BORDERS)), int(rng.integers(array.nbytes + 1)))
             # outputs stay uninitialised, so that a kernel which reads what it never wrote is found out
             allocation = self._memory.allocate(
                 array.nbytes,

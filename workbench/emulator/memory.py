@@ -420,6 +420,10 @@ class Memory:
         """Leaves so many bytes more between the last allocation and the next one."""
         self._next += nbytes
 
+    def across(self, border: int, nbytes: int) -> None:
+        """Leaves so much more that about ``nbytes`` of the next allocation lie before a multiple of ``border``."""
+        self._next += -(self._next + nbytes) % border
+
     def storage(self, address: int, nbytes: int) -> npt.NDArray[np.uint8]:
         """Where the bytes of a new allocation lie."""
         return _aligned_bytes(nbytes)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,6 +39,12 @@ SMALL = 16
 
 MOST_CONDITIONS, MOST_THREES = 48, 20_000
 """Conditions of which the outcomes are looked at together, and threes of them."""
+
+RECIPROCALS = (41, 47, 55, 61)
+"""Numbers n for which `n * (1.0f / n)` is less than 1."""
+
+MOST_TILE, GROWN = 1024, 4096
+"""The largest tile of which there are so many, and by what an extent grows to see how the grid follows it."""
 
 MOST_LITERALS = 12
 """Numbers of a stage's own texts beside which extents are tried."""
@@ -92,6 +100,24 @@ def boundaries(
     for some in (new, near):
         random.shuffle(some)
     return list(dict.fromkeys(new + near))
+
+
+def awkward(stage: Stage[Any], problem: Problem, random: Random) -> list[tuple[str, int]]:
+    """Extents of the problem and values for them: a number of tiles that divides by one of `RECIPROCALS`. First come
+    tiles by which the grid follows an extent, then blocks and parameters, then numbers of the source."""
+    found: list[list[int]] = []
+    for field in problem.extents:
+        growth, sizes = list[int](), list[int]()
+        with contextlib.suppress(Exception):  # whoever judges the problem says what is wrong
+            sizes += (n for launch in stage.plan(problem).launches for n in (math.prod(launch.block), *launch.block))
+            of_one: dict[str, Any] = dict.fromkeys(problem.extents, 1)
+            both = (dataclasses.replace(problem, **of_one | {field: n}) for n in (1, 1 + GROWN))
+            pairs = zip(*(launched(stage, each) for each in both), strict=True)
+            growth += (b[name] - a[name] for (_, a), (_, b) in pairs for name in a if name.startswith("%nctaid"))
+        tiles = (*(round(GROWN / more) for more in growth if more > 0), *sizes, *stage.parameters.values())
+        found.append([*dict.fromkeys(tile for tile in (*tiles, *literals(stage)) if 1 < tile <= MOST_TILE)])
+    turns = (pair for turn in itertools.zip_longest(*found) for pair in zip(problem.extents, turn, strict=True))
+    return [(name, random.choice(RECIPROCALS) * tile - random.randrange(tile)) for name, tile in turns if tile]
 
 
 def unlike(codes: Mapping[Problem, str]) -> list[Problem]:

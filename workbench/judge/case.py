@@ -151,6 +151,7 @@ SAID = {
     Distribution.CONSTANT: "the inputs are constant, in all or along rows or columns",
     Distribution.EQUAL_ROWS: "all rows of an input are equal",
     Distribution.CLOSE: "the inputs are far from 0 and close together",
+    Distribution.BINADE: "numbers of the inputs lie between a power of two and the next",
     Distribution.SORTED: "the rows or columns of the inputs are sorted",
     Distribution.SAME: "inputs of one type hold the same numbers, and may be one array in memory",
 }

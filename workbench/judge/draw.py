@@ -30,7 +30,7 @@ from ..model.operation import Operation
 from ..model.problem import Problem, Size, Tier
 from ..model.stage import Stage
 from ..toolchain.compiler import Compiled, cache_folder
-from .boundaries import boundaries, covering, literals, unlike
+from .boundaries import awkward, boundaries, covering, literals, unlike
 from .left_out import AT_BOUNDARIES, MUCH, TOGETHER, LeftOut, distributions, flags
 
 REPEAT_EVERY = 5
@@ -151,6 +151,7 @@ class Problems:
         if not so_far.taken or not so_far.enough:
             return
         missing, room = so_far.missing(), so_far.room
+        missing += so_far.of_tiles(awkward(self._stage, so_far.taken[-1], so_far.random))
         if len(missing) < room:
             missing += so_far.at_boundaries(*self._boundaries(so_far))
         for largest_first, size in so_far.in_any_order(missing, room):

@@ -30,12 +30,13 @@ MOST_SCRATCH = 16 << 30
 LAUNCHES, IN_EMULATOR = 100, 30
 """How often one small problem is solved in the same memory: on a GPU, and in the emulator, which takes longer."""
 
-OTHERS, GRIDS = frozenset({2, 5, 9, 14, 20, 27, 35, 44, 54, 65, 77, 90}), frozenset({3, 15, 28, 55, 78})
-"""Which of these launches solve the problem of the next seed, and which a problem with another grid: one, two, three
-and more launches on the same inputs come before these."""
+OTHERS, GRIDS = frozenset({2, 5, 9, 14, 20, 27, 35, 44, 54, 65, 77, 90}), (3, 4, 15, 21, 28, 55, 78)
+"""Which of these launches solve the problem of the next seed, and which one with another grid: one, two, three and
+more launches on the same inputs come before these."""
 
-TIMES, LITTLE = (2, 4, 16, 64, 256, 1024), 2**16
-"""By what an extent is multiplied until the grid differs, and the most floating-point operations of such a problem."""
+TIMES, LITTLE, OTHER_GRIDS = (2, 4, 1 / 2, 1 / 4, 16, 64, 256, 1024, 4096, 16384), 2**16, 3
+"""By what an extent is multiplied until the grid differs, the most floating-point operations of such a problem, and how
+many there are."""
 
 ALTERED = (1 / 8, 1 / 64, 0.0)
 """Of the elements of an input that are others in a launch on nearly the same inputs: one at least."""
@@ -236,9 +237,9 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
     module keeps of a launch is wrong for the next."""
     first: Arrays = {}
     other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
-    larger = _with_another_grid(stage, case.problem)
+    larger = _with_other_grids(stage, case.problem) or [case]
     count = LAUNCHES if device.times else IN_EMULATOR
-    with contextlib.closing(_in_turns(stage, device, case, (other, larger), count)) as launches:
+    with contextlib.closing(_in_turns(stage, device, case, other, larger, count)) as launches:
         for number, failed, launched in launches:
             try:
                 after = launched()
@@ -261,7 +262,7 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
 
 
 def _in_turns(
-    stage: Stage[Any], device: Device, case: Case, others: tuple[Case, Case | None], count: int
+    stage: Stage[Any], device: Device, case: Case, other: Case, larger: Sequence[Case], count: int
 ) -> Generator[tuple[int, Case, Callable[[], Arrays]], None, None]:
     """The number of each launch, what it solves, and the launch, which gives the answer: the case, and others in
     their turn. Those with the same arrays have the same memory, and all the same module."""
@@ -269,7 +270,9 @@ def _in_turns(
     with one_module(), contextlib.ExitStack() as opened:
         bound: list[tuple[dict[str, Array], BoundPlan]] = []
         for number in range(1, count + 1):
-            each = (others[0] if number in OTHERS else others[1] if number in GRIDS else case) or case
+            each = other if number in OTHERS else case
+            if number in GRIDS:
+                each = larger[GRIDS.index(number) % len(larger)]
 
             def launched(each: Case = each) -> Arrays:
                 plan = next((plan for arrays, plan in bound if arrays == each.arrays), None)
@@ -282,18 +285,21 @@ def _in_turns(
             yield number, each, launched
 
 
-def _with_another_grid(stage: Stage[Any], problem: Problem) -> Case | None:
-    """The problem with one larger extent and another grid; None where none is little work. Raises BadOperation."""
-    most, grids = max(LITTLE, TIMES[0] * problem.cost.flops), None
+def _with_other_grids(stage: Stage[Any], problem: Problem) -> list[Case]:
+    """The problem with another extent and another grid, for several grids; none that is much work. Raises
+    BadOperation."""
+    most, made = max(LITTLE, TIMES[0] * problem.cost.flops), list[Problem]()
+    grids: list[Any] = []
     for times, name in itertools.product(TIMES, problem.extents):
         with contextlib.suppress(Exception):  # fields do not go together; of a wrong stage others say so
-            grids = grids or _grids(stage, problem)
-            made = dataclasses.replace(problem, seed=problem.seed + 2, **{name: times * getattr(problem, name)})
-            if made.cost.flops <= most and not stage.supports(made) and _grids(stage, made) != grids:
-                break
-    else:
-        return None
-    return Case.of(made)
+            grids = grids or [_grids(stage, problem)]
+            extent: dict[str, Any] = {name: int(times * getattr(problem, name))}
+            one = dataclasses.replace(problem, seed=problem.seed + 2, **extent)
+            if one.cost.flops <= most and not stage.supports(one) and (grid := _grids(stage, one)) not in grids:
+                made, grids = [*made, one], [*grids, grid]
+        if len(made) == OTHER_GRIDS:
+            break
+    return [Case.of(one) for one in made]
 
 
 def _grids(stage: Stage[Any], problem: Problem) -> list[tuple[int, int, int]]:

@@ -34,9 +34,15 @@ MOST, MANY_FLOPS = 2**18, 2**21
 """The largest extent that is drawn where the operation says how long they are at least, and the floating-point
 operations that such a problem has at most."""
 
-AT_BOUNDARIES, TOGETHER, POWERS, STRIDES = 4, 8, 3, 2
+SHARE = 0.6
+"""Of all problems: those at most that chance leaves out."""
+
+AT_BOUNDARIES, TOGETHER, POWERS, STRIDES, TILES = 4, 8, 3, 2, 2
 """Problems of 50 with an extent beside a constant of the kernel; with outcomes of its conditions that no other one had
-together; with powers of two as extents; with large strides."""
+together; with powers of two as extents; with large strides; with a number of tiles that is `awkward`."""
+
+OTHERS = (2, 5)
+"""The least and the largest of the other extents of those: a row has to be told from the next one."""
 
 FAR = 8
 """Problems of 50 with a value of a field that is drawn anywhere in its range."""
@@ -138,12 +144,13 @@ EDGES = (8, 16, 24, 31, 32, 53)
 
 def far(ranges: Ranges, random: Random) -> list[tuple[str, Any]]:
     """Values of fields in their ranges, first the least of each, then the largest, then in any order: twice a little
-    less than a multiple of 2^bits of a type, or a whole number among real ones; a power of two or what is next to one;
-    and others, of every magnitude."""
+    less than a multiple of 2^bits of a type, or a whole number among real ones; a power of two and one of ten, or what
+    is next to one; and others, of every magnitude."""
     ends, found = list[tuple[str, Any]](), list[tuple[str, Any]]()
     for name, (kind, low, high) in ranges.items():
-        powers = (sign * 2.0**bit + d for bit in range(-20, 64) for sign in (1, -1) for d in (-1, 0, 1))
-        values = [random.choice([value for value in powers if low <= value <= high] or [low])]
+        twos, tens = (2.0**bit for bit in range(-20, 64)), (10.0**digits for digits in range(1, 19))
+        powers = [[s * power + d for power in of for s in (1, -1) for d in (-1, 0, 1)] for of in (twos, tens)]
+        values = [random.choice([value for value in some if low <= value <= high] or [low]) for some in powers]
         edges = [2**bit for bit in EDGES if 2**bit <= high][-3:]
         for _ in range(2):
             edge = random.choice(edges or [1])
@@ -211,10 +218,9 @@ class LeftOut:
 
     @property
     def enough(self) -> bool:
-        """Whether the problems that are left have to be those that chance leaves out, half of all at most."""
-        left = self._wanted - len(self._taken)
-        several = self._wanted // 2 if len(self._kinds) > 1 else len(self._far) + POWERS
-        return left <= min(several, self._wanted // 2)
+        """Whether the problems that are left have to be those that chance leaves out."""
+        most = int(SHARE * self._wanted)
+        return self.room <= (most if len(self._kinds) > 1 else min(most, len(self._far) + POWERS))
 
     @property
     def taken(self) -> list[Problem]:
@@ -226,16 +232,20 @@ class LeftOut:
         """So many more problems are wanted."""
         return self._wanted - len(self._taken)
 
+    def _share(self) -> int:
+        """How many times what 50 problems have there is room for."""
+        return math.ceil(self.room / (SHARE * EACH))
+
     def missing(self) -> list[Wanted]:
         """What no problem has: kinds of inputs, extents and values of fields, powers of two, large strides."""
-        taken, room, random = self.taken, self.room, self.random
+        taken, random, share = self.taken, self.random, self._share()
         kinds = [kind for kind in self._kinds if kind is not Distribution.NORMAL]
         random.shuffle(kinds)
         kinds.sort(key=self._kinds.__getitem__)
-        share = -(-room * 2 // EACH)  # of what 50 problems have, half of which are left out
         values = far(self._anywhere, self.random)
         met = MEETING if values else ()
-        missing = [kind for kind in kinds if self._kinds[kind] < TOLD and kind not in met]
+        enough = {kind: TOLD * max(1, WEIGHTS[kind] // 3) for kind in kinds}
+        missing = [kind for kind in kinds if self._kinds[kind] < enough[kind] and kind not in met]
         first = [(self._in(kind, number), False) for number, kind in enumerate(missing)]
         first += [(self._long(*longest, number), True) for number, longest in enumerate(self._far)]
         whole = any(a.dtype.numpy.kind in "iub" for a in taken[0].arrays().values() if a.given)
@@ -250,6 +260,11 @@ class LeftOut:
             (self._strided(), True) for _ in range(min(STRIDES, STRIDES * share) if any(map(strides, taken)) else 0)
         ]
         return first
+
+    def of_tiles(self, awkward: Sequence[tuple[str, int]]) -> list[Wanted]:
+        """Extents with these values, the others small."""
+        count = TILES * self._share()
+        return [(self._alone(name, value), True) for name, value in awkward[:count]]
 
     def at_boundaries(self, beside: Sequence[tuple[str, int]], together: Sequence[Problem]) -> list[Wanted]:
         """Fields with values beside the constants of the code, and problems that meet several of its conditions."""
@@ -398,6 +413,14 @@ class LeftOut:
                 break
             around = {n: like(getattr(problem, n), step) for n in around}
         made = replaced(problem, {**around, name: value})
+        if made and self._small(made):
+            yield made
+
+    def _alone(self, name: str, value: int) -> Iterator[Problem]:
+        """A problem with this value of an extent; the others are small, but not 1 where they can be others."""
+        problem = self._any(of=LARGEST_OF)
+        others = {n: self.random.randint(*OTHERS) for n in problem.extents if n != name}
+        made = replaced(problem, {**others, name: value}) or replaced(problem, {name: value})
         if made and self._small(made):
             yield made
 

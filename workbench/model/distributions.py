@@ -4,6 +4,7 @@ These are loaded when the first problem is drawn: the process of stages draws no
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -72,6 +73,8 @@ class Distribution(StrEnum):
     infinities and zeros. `positive` and `negative` have one sign, at any scale. `constant` has one number in an array,
     a row or a column, with one sign, or with signs that alternate or are drawn; `equal_rows` has the same row again and
     again: numbers of few bits, whose sums are exact. `close` has numbers of one sign far from 0 and close together.
+    `binade` has numbers between a power of two and the next, up to those that have no bit below 1: with all bits of
+    their significand, whole, or halves.
     `sorted` has rows or columns in order, some from both ends to the middle. `same` gives inputs of one type the same
     numbers, and one memory where their layouts allow it.
     """
@@ -90,9 +93,13 @@ class Distribution(StrEnum):
     CONSTANT = "constant"
     EQUAL_ROWS = "equal_rows"
     CLOSE = "close"
+    BINADE = "binade"
     SORTED = "sorted"
     SAME = "same"
 
+
+SCALES = (-6, 6)
+"""The least and the largest exponent of powers of two where an operation declares none. `binade` goes beyond."""
 
 WITHOUT_NUMBERS = (Distribution.NON_FINITE, Distribution.MANY_NON_FINITE)
 """Those with NaN and infinities."""
@@ -126,8 +133,10 @@ WEIGHTS = dict.fromkeys(Distribution, 1) | {
     Distribution.MANY_NON_FINITE: 3,
     Distribution.NEGATIVE: 2,
     Distribution.POSITIVE: 2,
-    Distribution.CONSTANT: 6,
+    Distribution.CONSTANT: 9,
     Distribution.CLOSE: 2,
+    Distribution.BINADE: 3,
+    Distribution.OUTLIER: 2,
     Distribution.WIDE: 2,
 }
 """How often each is drawn."""
@@ -168,6 +177,8 @@ def distributed(
         return np.where((scaled == 0) & (made != 0), smallest, scaled)  # a number keeps its sign
     if kind is Distribution.CLOSE:
         return _close_together(values, dtype, rng)
+    if kind is Distribution.BINADE:
+        return _in_binades(values, dtype, MOST_BINADE if scales is SCALES else high, rng)
     if kind is Distribution.ZEROS:
         return _sparse(values, rng)
     if kind is Distribution.SUBNORMAL:
@@ -189,14 +200,20 @@ def distributed(
 
 
 def whole_numbers(
-    values: Values, dtype: DType, kind: Distribution, limits: tuple[int, int], rng: np.random.Generator
+    values: Values,
+    dtype: DType,
+    kind: Distribution,
+    limits: tuple[int, int],
+    rng: np.random.Generator,
+    divisors: Sequence[int] = (),
 ) -> Values:
     """The numbers, of an integer type, as `kind` has them, between the limits: a new array of the same shape and type.
 
     All magnitudes are as likely, from one bit to those of the limits: in `wide` of each element, in `scaled` of an
     array, or of its rows or columns; `constant` has mostly a limit. `large` has any bits, or the limits, powers of two
-    and what is next to these."""
-    if kind in (Distribution.NORMAL, Distribution.SUBNORMAL, *WITHOUT_NUMBERS) or not values.size:
+    and of ten and what is next to these. In half of these arrays many are multiples of `divisors` and powers of ten, or
+    the numbers before."""
+    if kind in (Distribution.NORMAL, Distribution.SUBNORMAL, Distribution.BINADE, *WITHOUT_NUMBERS) or not values.size:
         return values
     if kind is Distribution.ZEROS:
         return _sparse(values, rng) if limits[0] <= 0 <= limits[1] else values
@@ -210,23 +227,43 @@ def whole_numbers(
         axis = int(rng.integers(3)) if values.ndim > 1 else 0
         shape = ((1,) * values.ndim, (*values.shape[:-1], 1), values.shape[-1:])[axis]
     any_bits: Values = rng.integers(low, high, shape, dtype.numpy, endpoint=True)
+    tens = [10**digits for digits in range(1, 20)]
+    steps = np.array([n for n in (*tens, *divisors, *divisors) if n <= high], dtype.numpy)
     if kind is Distribution.OUTLIER:
         there = _outlier(values.shape, 4, rng) > 0
         return np.asarray(np.where(there, any_bits, values))
     if kind is Distribution.LARGE:
-        near = {sign * 2**bit + d for bit in range(dtype.bits) for sign in (-1, 1) for d in (-1, 0, 1)}
+        near = {s * n + d for n in (*(2**bit for bit in range(dtype.bits)), *tens) for s in (-1, 1) for d in (-1, 0, 1)}
         edges = [n for n in sorted({low, low + 1, high - 1, high, 0, *near}) if low <= n <= high]
         chosen = rng.choice(np.array(edges, dtype.numpy), shape)
-        return np.where(rng.random(shape) < rng.choice((0.0, 1 / 2, 1.0)), chosen, any_bits)
+        others = _beside_multiples(any_bits, steps, rng)
+        return np.clip(np.where(rng.random(shape) < rng.choice((0.0, 1 / 2, 1.0)), chosen, others), low, high)
     if kind is Distribution.CONSTANT and rng.integers(6):
         return np.broadcast_to(rng.choice(np.array([low, high], dtype.numpy), shape), values.shape).copy()
     bits = max(abs(low), abs(high)).bit_length()
     less = _powers(shape, 0, bits, rng) if kind is Distribution.SCALED else rng.integers(0, bits + 1, shape)
-    made = np.clip(any_bits >> np.minimum(less, dtype.bits - 1).astype(dtype.numpy), low, high).astype(dtype.numpy)
+    made = _beside_multiples(any_bits >> np.minimum(less, dtype.bits - 1).astype(dtype.numpy), steps, rng)
+    made = np.clip(made, low, high).astype(dtype.numpy)
     if kind is Distribution.SORTED and made.ndim:
         made = np.sort(made, axis=-1)
         made = made[..., ::-1] if rng.integers(4) == 0 else made
     return np.broadcast_to(made, values.shape).copy()
+
+
+def divisors(problem: Any) -> list[int]:
+    """Extents and other whole numbers of a problem, by which a kernel may divide elements of its inputs."""
+    values = (getattr(problem, field.name) for field in dataclasses.fields(problem) if field.name != "seed")
+    return [value for value in values if type(value) is int and value > 1]
+
+
+def _beside_multiples(values: Values, steps: Values, rng: np.random.Generator) -> Values:
+    """The integers; in half of the cases half of them nearer to 0: multiples of `steps`, or next to one. A division by
+    way of a reciprocal is wrong there first."""
+    if not steps.size or rng.integers(2):
+        return values
+    multiples = values - np.fmod(values, rng.choice(steps, values.shape))
+    nearer = multiples - np.sign(multiples) * rng.integers(0, 2, values.shape, values.dtype)
+    return np.where(rng.random(values.shape) < 1 / 2, nearer, values)
 
 
 def small_numbers(limits: tuple[int, int]) -> tuple[int, int]:
@@ -267,6 +304,26 @@ def _close_together(values: Values, dtype: DType, rng: np.random.Generator) -> V
     apart = 2.0 ** -rng.integers(3, max(4, significand(dtype) - 1))
     made = rng.choice((-1.0, 1.0)) * largest * (1 - sizes / largest * apart)
     return np.where(finite, made, values).astype(values.dtype)
+
+
+MOST_BINADE = 30
+"""The largest exponent of a binade: int32 holds all numbers there."""
+
+
+def _in_binades(values: Values, dtype: DType, high: int, rng: np.random.Generator) -> Values:
+    """Numbers of one binade, of one a row, or each of its own, often one of the last that have bits below 1. What is
+    infinite stays."""
+    shape, bits = values.shape, significand(dtype)
+    most = max(0, min(bits, high, MOST_BINADE, math.frexp(largest(dtype))[1] - 1))
+    sizes = ((1,) * len(shape), (*shape[:-1], 1) if shape else shape, shape, shape)[int(rng.integers(4))]
+    last = rng.random(sizes) < 1 / 2
+    exponents = np.where(last, rng.integers(max(0, most - 2), most + 1, sizes), rng.integers(0, most + 1, sizes))
+    made = np.ldexp(1 + np.ldexp(rng.integers(0, 1 << (bits - 1), shape).astype(np.float64), 1 - bits), exponents)
+    made = (made, made, np.floor(made), np.floor(made) + 0.5)[int(rng.integers(4))]
+    signs = (1.0, -1.0, _signs(shape, rng))[int(rng.integers(3))]
+    return np.where(np.isfinite(values), np.clip(made * signs, -largest(dtype), largest(dtype)), values).astype(
+        values.dtype
+    )
 
 
 def truths(values: Values, kind: Distribution, rng: np.random.Generator) -> Values:
@@ -354,13 +411,17 @@ def _wide(shape: tuple[int, ...], least: int, high: int, bits: int, rng: np.rand
 
 
 def _outlier(shape: tuple[int, ...], high: int, rng: np.random.Generator) -> Values:
-    """An exponent for each element: 0 but for one row or one column, or one element of a vector; in half of the cases
-    for the first or the last, by which a kernel may be tempted to shift all others."""
+    """An exponent for each element: 0 but for one row or one column, one element of each row, or of a vector. It is
+    often the first or the last, by which a kernel may be tempted to shift all others, or near one of them."""
     exponents = np.zeros(shape, np.int64)
     axis = int(rng.integers(max(0, len(shape) - 2), len(shape))) if shape else 0
     if shape:
-        at = int(rng.choice((0, -1)) if rng.integers(2) else rng.integers(shape[axis]))
-        np.moveaxis(exponents, axis, 0)[at] = rng.integers(min(4, high), high + 1)
+        moved, last = np.moveaxis(exponents, axis, -1), shape[axis] - 1
+        rows = moved.shape[:-1] if axis == len(shape) - 1 and rng.integers(2) else (1,) * (len(shape) - 1)
+        near = (shape[axis] ** rng.random(rows)).astype(np.int64) - 1
+        places = [np.zeros_like(near), near * 0 + last, near, last - near, rng.integers(shape[axis], size=rows)]
+        at = np.broadcast_to(np.choose(rng.integers(len(places), size=rows), places), moved.shape[:-1])
+        np.put_along_axis(moved, at[..., None], rng.integers(min(4, high), high + 1), axis=-1)
     return exponents
 
 

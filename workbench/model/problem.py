@@ -21,10 +21,12 @@ from .conversions import whole_of_nan
 from .default_controls import default_controls
 from .distributions import (
     ORDERS,
+    SCALES,
     WITHOUT_NUMBERS,
     Distribution,
     NonFinite,
     distributed,
+    divisors,
     same_numbers,
     small_numbers,
     st,
@@ -234,7 +236,7 @@ class Problem(ABC):
     drawn_by: ClassVar[tuple[str, ...]] = ()
     """Fields besides `distribution`, `tier` and `seed` that only say how inputs are drawn. No stage is told of them."""
 
-    scales: ClassVar[tuple[int, int]] = (-6, 6)
+    scales: ClassVar[tuple[int, int]] = SCALES
     """The exponents of the powers of two that inputs are multiplied by; smaller ones than the first as well, down to
     the smallest normal number, unless both are 0. With the largest no intermediate result of a
     right kernel may overflow fp32: the answer has to be defined. What overflows the type of the output is defined: it
@@ -386,8 +388,7 @@ class Problem(ABC):
         """The inputs as `distribution` has them: what a stage is judged on.
 
         The exact tier keeps its small integers: there zeros have signs, NaN and infinities are put among them, and
-        where the class has no `inputs` of its own they come in one of `ORDERS`. Where no array has real numbers, every
-        integer is exact."""
+        where the class has no `inputs` of its own they come in one of `ORDERS`. Without real numbers all is exact."""
         drawn, kind = self.inputs(), self.distribution
         if kind is Distribution.NORMAL or not self.distributed_inputs():
             return drawn
@@ -401,9 +402,8 @@ class Problem(ABC):
         whole, limits = self.tier is Tier.EXACT, self.limits()
         integers = [n for n in self.distributed_inputs() if n in limits and n in drawn]
         for name in integers if not whole or self.exact_has(kind) else ():
-            dtype = arrays[name].dtype
             most = small_numbers(limits[name]) if whole and not self.of_integers else limits[name]
-            drawn[name] = whole_numbers(drawn[name], dtype, kind, most, rng)
+            drawn[name] = whole_numbers(drawn[name], arrays[name].dtype, kind, most, rng, divisors(self))
         for name in (n for n in self.distributed_inputs() if arrays[n].dtype.numpy.kind == "b" and n in drawn):
             drawn[name] = truths(drawn[name], kind, rng)
         for name in names:
@@ -451,7 +451,7 @@ class Problem(ABC):
         real = any(dtype.is_float for dtype in types)
         without = (
             *(WITHOUT_NUMBERS if undefined or not real else ()),
-            *(() if real else (Distribution.SUBNORMAL,)),
+            *(() if real else (Distribution.SUBNORMAL, Distribution.BINADE)),
             *((Distribution.SCALED, Distribution.WIDE) if all(dtype.numpy.kind == "b" for dtype in types) else ()),
             *((Distribution.SAME,) if len(set(types)) == len(types) else ()),
         )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -133,6 +134,10 @@ class ShortProblem(Problem):
         return [f for f in dataclasses.fields(self) if f.name not in (*OF_ALL, *self.extents)]
 
     def arrays(self) -> dict[str, Array]:
+        return dict(self._arrays)
+
+    @cached_property
+    def _arrays(self) -> dict[str, Array]:
         made, outputs, inputs = {}, self.declaration.outputs, self.declaration.inputs
         for name, text in self.declaration.arrays.items():
             both = name in outputs and name in inputs
