@@ -22,11 +22,11 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 72_043),
-    "Python of tests/": (("tests",), (".py",), 63_788),
+    "Python of workbench/": ((PACKAGE,), (".py",), 72_240),
+    "Python of tests/": (("tests",), (".py",), 63_815),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_811),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 28_000),
-    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 28_982),
+    "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 29_167),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever
 needs more deletes elsewhere, or says in the commit that raises the budget what the lines are worth."""

@@ -141,6 +141,17 @@ def test_conv2d_of_arrays(place, rng, layout, activation):
     )
 
 
+def test_a_convolution_of_one_tap_is_a_product(place, rng):
+    x, f, bias = (rng.standard_normal(shape).astype(BF16.numpy) for shape in ((2, 9, 7, 72), (200, 1, 1, 72), 200))
+    given = [place.upload(array) for array in (x, f, bias)]
+    assert ops.conv2d.prepare(*given, activation="gelu").stage.operation == "gemm"
+    assert ops.conv2d.prepare(*given, stride=2).stage.operation == "conv2d"
+    assert ops.load("conv2d", stage="im2col_tma", unverified=True).prepare(*given).stage.operation == "conv2d"
+    found = place.download(ops.conv2d(*given, activation="gelu")).astype(np.float64)
+    right = reference.conv2d(x[..., None, :], f[None], bias[None], activation="gelu")[..., 0, :]
+    assert found.shape == right.shape and np.allclose(found, right, 0.01, 0.03)
+
+
 def test_the_numpy_baseline_is_right_and_the_others_say_what_they_round():
     baselines = {b.name: b for b in registry.operations()["conv2d"].baselines}
     for problem in PROBLEMS:
@@ -261,6 +272,15 @@ COLUMN = {"height": 13, "width": 11, "channels": 24, "taps_x": 1, "pad_x": 0}
             {"TILE_M": 64, "TILE_N": 112},
             {"height": 6, "width": 6, "channels": 64, "filters": 128, "groups": 2, **SPECIAL["pointwise"]},
         ),
+        *(  # boxes of 32, 16 and 8 channels, of which a k-tile has several taps, shared and not
+            (name, {"SPLITS": splits, "TILE_M": height, "TILE_N": 48}, {"channels": channels, "filters": 40})
+            for name, splits, height, channels in (
+                ("several_taps", 2, 128, 32),
+                ("several_taps", 1, 192, 48),
+                ("several_taps", 1, 256, 24),
+                ("padded_taps", 2, 128, 30),
+            )
+        ),
         *(
             (name, {"TILE_M": height, "TILE_N": width}, {**COLUMN, "filters": width + 40})
             for name, tiles in (
@@ -292,6 +312,7 @@ BROKEN = {
     "depthwise_tma": ALONE | {"images": 1, "height": 420, "width": 3},  # every buffer is filled several times
     "pointwise": SPECIAL["pointwise"] | {"channels": 40, "filters": 9},
     "halo": {"channels": 328},
+    "several_taps": {"channels": 48},
     "naive": {"images": 1, "channels": 6, "filters": 8, "groups": 2, "stride_y": 2, "dilation_y": 3, "pad_y": 2},
 }
 """What those have that do not have 136 channels of images of 9 x 9."""
@@ -328,6 +349,8 @@ BROKEN = {
         ("im2col_tma", "g.bias && at < g.c.filters ?", "g.bias ?", "out_of_bounds"),
         ("ping_pong", "      consumed.pass();\n", "", "deadlock"),
         ("im2col_tma", "r * c.dilation_y, s * c.dilation_x", "s * c.dilation_y, r * c.dilation_x", "mismatch"),
+        ("several_taps", "s == c.taps_x) s = 0, ++r", "s == c.taps_x) s = 0", "mismatch"),
+        ("several_taps", " << 2 >> 2 | SWIZZLE << 62", "", "descriptor"),
         ("naive", "r * c.dilation_y", "r * c.stride_y", "mismatch"),
         ("naive", "weights + r * at.f_row", "weights + (c.taps_y - 1 - r) * at.f_row", "mismatch"),
         ("naive", "n < c.group_channels", "n < c.group_channels - (c.group_channels > 1)", "mismatch"),
@@ -374,8 +397,11 @@ def test_the_stage_that_is_preferred_takes_the_problem():
     assert chosen(groups=16) == "depthwise_tma" and chosen(groups=15) == chosen(groups=16, dilation_x=2) == "depthwise"
     assert chosen(channels=32, filters=16, **SPECIAL["pointwise"]) == "pointwise"
     assert chosen(channels=64, filters=64, **SPECIAL["pointwise"]) == "im2col_tma"  # boxes of TMA are full
-    assert chosen(channels=240, filters=16, height=16, width=16) == "halo"
-    assert chosen(channels=240, filters=16) == "flexible_tiles"  # rectangles of 8 x 16 would be mostly outside
+    wide = {"images": 56, "taps_y": 5, "taps_x": 5, "pad_y": 2, "pad_x": 2, "channels": 80, "filters": 8}
+    assert chosen(height=32, width=32, **wide) == "halo"
+    assert chosen(**wide) == "flexible_tiles"  # rectangles of 8 x 16 would be mostly outside
+    assert chosen(images=24, height=120, width=120, channels=32, filters=72) == "several_taps"
+    assert chosen(images=8, height=48, width=48, channels=30, filters=96, taps_y=5, pad_y=2) == "padded_taps"
 
 
 def test_blocks_of_depthwise_tma_are_cut_for_registers_and_for_few_images():
@@ -425,7 +451,8 @@ def test_a_filter_of_one_tap_and_stride_2_reads_a_quarter_of_the_pixels():
     [
         ({"images": 1, "channels": 342, "filters": 16, "taps": 5}, "narrow_copies"),  # few tiles, long k
         ({"images": 4, "channels": 8, "filters": 24, "taps": 5}, "narrow_copies"),  # boxes of 64 would be empty
-        ({"images": 8, "channels": 15, "filters": 16, "taps": 5}, "padded_channels"),  # k-tiles would be empty
+        ({"images": 8, "channels": 15, "filters": 16, "taps": 5}, "padded_taps"),  # k-tiles would be empty
+        ({"images": 8, "channels": 15, "filters": 16, "taps": 5, "groups": 2}, "padded_channels"),
         ({"images": 4, "channels": 456, "filters": 176, "taps": 5}, "flexible_tiles"),  # no copy for whole eights
         ({"images": 64, "channels": 250, "filters": 250}, "padded_im2col"),
     ],
@@ -467,13 +494,13 @@ def test_flexible_tiles_fit_filters_and_multiprocessors():
 
 def test_a_padded_array_has_the_channels_and_zeros():
     problem = Conv2dProblem(height=3, width=5, channels=5, filters=2, groups=3, taps_y=2, dtype="fp16")
-    launch, arrays = pad_channels(problem)
+    launch, arrays = pad_channels(problem, padded(problem))
     assert {name: array.shape for name, array in arrays.items()} == {
         "padded_x": (1, 3, 5, 24),
         "padded_f": (6, 2, 3, 8),
     }
     assert launch.grid[0] * THREADS >= 3 * 5 * 3 + 6 * 2 * 3  # a vector a pixel of a group, and a tap of a filter
     assert no_eights(problem) is None and "nothing is to be padded" in (no_eights(padded(problem)) or "")
-    wide, arrays = pad_channels(problem, 64)
+    wide, arrays = pad_channels(problem, padded(problem, 64))
     assert (arrays["padded_x"].shape, arrays["padded_f"].shape) == ((1, 3, 5, 192), (6, 2, 3, 64))
     assert wide.grid[0] > launch.grid[0] and no_k_tiles(padded(problem, 64)) and not no_k_tiles(padded(problem))

@@ -97,11 +97,13 @@ class Call:
     """A problem, and which of the caller's arrays are its inputs: views of them that need no copy.
 
     `finish` makes of the outputs, by name, what the caller gets, views again: by default the only one, or a named tuple
-    of them in the order in which they are declared."""
+    of them in the order in which they are declared. `instead` is the same call as one of another operation, by its
+    name, which solves it where all stages may."""
 
     problem: Problem
     inputs: Mapping[str, ArraySpec]
     finish: Callable[[dict[str, ArraySpec]], Any] | None = None
+    instead: tuple[str, Call] | None = None
 
 
 Key = tuple[Any, ...]

@@ -181,4 +181,6 @@ def explain(function: Function, *arrays: Any, **options: Any) -> Explanation:
         problem = function.operation.problem.parse(arrays[0]) if isinstance(arrays[0], str) else arrays[0]
         return explained(function.among, problem, ARCHITECTURE, device=options.get("device", ""))
     prepared: Prepared = function.prepare(*arrays, **options)
-    return explained(function.among, prepared.problem, *prepared.asked)
+    own = prepared.stage.operation == function.operation.name
+    among = function.among if own else registry.operations()[prepared.stage.operation]
+    return explained(among, prepared.problem, *prepared.asked)

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
+from ..catalogue import registry
 from ..devices.cuda import CudaDevice
 from ..model import calls, errors
 from ..model.calls import ArraySpec, Call, Function, Key, listed
 from ..model.launch import Plan, planning_for
+from ..model.operation import Operation
 from ..model.problem import Problem
 from ..model.stage import Stage
 from ..toolchain.compiler import Compiled, compile_stage
@@ -128,13 +130,19 @@ class Operators:
             return cast(Prepared, function.ready[known]), addresses
 
     def _chosen(
-        self, function: Function, kind: Arrays, call: Call, key: Key, inputs: Sequence[ArraySpec], device: CudaDevice
+        self,
+        among: Operation[Any],
+        kind: Arrays,
+        call: Call,
+        key: Key,
+        inputs: Sequence[ArraySpec],
+        device: CudaDevice,
     ) -> tuple[Prepared, Plan]:
-        """The stage for a call, and what it launches."""
-        problem, operation = call.problem, function.operation
-        results, collect = results_of(operation.name, call, inputs[0].device)
+        """The stage for a call, of an operation's, and what it launches."""
+        problem = call.problem
+        results, collect = results_of(among.name, call, inputs[0].device)
         asked = device.architecture, key[-1], device.properties["name"].decode()
-        stage = choose(function.among, problem, *asked)
+        stage = choose(among, problem, *asked)
         plan, arrays = stage.plan(problem), problem.arrays()
         place_of = {str(spec.source): place for place, spec in enumerate(results)}
         between = HiddenArrays(
@@ -174,10 +182,14 @@ class Operators:
         call = function.build(*specs[:count], **{k: kind.option(v) for k, v in options.items()})
         if out is not None:
             _check_out(name, specs[count:], results_of(name, call, specs[0].device)[0])
+        among = function.among
+        if call.instead and among is function.operation:
+            other, call = call.instead
+            among = registry.operations()[other]
         with kind.on(specs[0].device):
             device = device_of(specs[0].device)
             with planning_for(device.machine):
-                ready, plan = self._chosen(function, kind, call, key, specs[:count], device)
+                ready, plan = self._chosen(among, kind, call, key, specs[:count], device)
                 compiled = self._compile(ready.stage, call.problem, device.architecture)
             arrays = {**call.problem.arrays(), **plan.scratch}
             ready.bind(lambda index, now: device.ready(compiled, plan, index, arrays, now), given, addresses, out)

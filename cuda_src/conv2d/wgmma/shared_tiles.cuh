@@ -27,12 +27,16 @@ struct TilePart {
 
   // what a block takes in a round: every so many-th part. false: there is none left
   __device__ __forceinline__ bool take(const Operands& g, int round) {
+    channel_tiles = (g.c.group_channels + BLOCK_K - 1) / BLOCK_K;
+    return take(g, round, g.c.taps_y * g.c.taps_x * channel_tiles);
+  }
+
+  // the same where a sum has so many k-tiles
+  __device__ __forceinline__ bool take(const Operands& g, int round, int all) {
     const long long mine = blockIdx.x + static_cast<long long>(round) * gridDim.x;
     const int across = (g.c.group_filters + BLOCK_N - 1) / BLOCK_N;
     const int down = (g.c.pixels + BLOCK_M - 1) / BLOCK_M;
     if (mine >= static_cast<long long>(down) * across * g.c.groups() * g.splits) return false;
-    channel_tiles = (g.c.group_channels + BLOCK_K - 1) / BLOCK_K;
-    const int all = g.c.taps_y * g.c.taps_x * channel_tiles;
     number = mine / g.splits, split = mine % g.splits;
     first = static_cast<long long>(all) * split / g.splits;
     iterations = static_cast<long long>(all) * (split + 1) / g.splits - first;

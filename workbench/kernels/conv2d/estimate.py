@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -48,9 +49,10 @@ def cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool = Fals
     return rounds * max(mainloop, epilogue) + epilogue if overlapped else rounds * (mainloop + epilogue)
 
 
-LOADED, LOADED_ASTRIDE, LOADED_IN_PART = (100, 1.6), (100, 3.9), (100, 8.5)
+LOADED, LOADED_ASTRIDE, LOADED_IN_PART, LOADED_IN_SECTORS = (100, 1.6), (100, 3.9), (100, 8.5), (100, 4.8)
 """Cycles of a k-tile that TMA loads while all multiprocessors do, and more of each of its rows: of 64 channels that lie
-in one line of 128 bytes, or in two; and where channels end within a box. Fitted to random layers on an H200."""
+in one line of 128 bytes, or in two; and where channels end within a box, or there with a sector of 32 bytes. Fitted to
+random layers on an H200."""
 
 ALONE = 0.45
 """What a k-tile takes of that where one multiprocessor loads."""
@@ -63,7 +65,8 @@ def loading_cycles(p: Conv2dProblem, height: int, width: int, *, ending: bool = 
     in_part = 1 if p.channels % (FLEXIBLE if ending and p.channels > BLOCK_K else BLOCK_K) else 0
     whole = ceil_div(p.channels, BLOCK_K) - in_part
     boxes = whole * (each + row * (height + width))
-    boxes += in_part * (LOADED_IN_PART[0] + LOADED_IN_PART[1] * (height + width))
+    each, row = LOADED_IN_PART if p.channels % 16 else LOADED_IN_SECTORS
+    boxes += in_part * (each + row * (height + width))
     count = p.tiles(height, width)
     most = machine().multiprocessors
     busy = ALONE + (1 - ALONE) * min(count, most) / most
@@ -164,15 +167,25 @@ def shared_cycles(p: Conv2dProblem, height: int, width: int, shares: int, *, end
     """A multiprocessor's estimated cycles for its share of tiles that TMA loads, of which each is that of so many
     blocks. The last one adds up what all of them leave."""
     k_tiles, tiles = k_tiles_of_taps(p), p.tiles(height, width)
+    per_tile = ceil_div(tiles, machine().multiprocessors)
+    loads = loading_cycles(p, height, width, ending=ending) / per_tile / k_tiles / _busy(tiles)
+    return _of_shares(p, height, width, shares, k_tiles, loads)
+
+
+def _busy(blocks: int) -> float:
+    """What of its loads' cycles a block takes while so many run."""
     most = machine().multiprocessors
-    per_tile = ceil_div(tiles, most)
+    return ALONE + (1 - ALONE) * min(blocks, most) / most
+
+
+def _of_shares(p: Conv2dProblem, height: int, width: int, shares: int, k_tiles: int, loads: float) -> float:
+    """The same, where a k-tile's loads take so many cycles while all multiprocessors load."""
+    tiles = p.tiles(height, width)
     epilogue = 2 * 2 * height * width // BYTES + EPILOGUE
-    busy = [ALONE + (1 - ALONE) * min(n, most) / most for n in (tiles, tiles * shares)]
     products = k_tile_cycles(multiplied(height), width)
-    loads = loading_cycles(p, height, width, ending=ending) / per_tile / k_tiles / busy[0] * busy[1]
     added = SPLIT + (shares + 1) * height * width * 4 / L2_BYTES if shares > 1 else 0
-    mainloop = ceil_div(k_tiles, shares) * max(products, loads)
-    return ceil_div(tiles * shares, most) * (mainloop + epilogue + added) + FIRST_K_TILE
+    mainloop = ceil_div(k_tiles, shares) * max(products, loads * _busy(tiles * shares))
+    return ceil_div(tiles * shares, machine().multiprocessors) * (mainloop + epilogue + added) + FIRST_K_TILE
 
 
 @kept_by_machine(1024)
@@ -196,19 +209,25 @@ def multiplied(height: int) -> int:
 
 @kept_by_machine(1024)
 def fitted_flexibly(p: Conv2dProblem) -> tuple[int, int, int]:
-    """The tile of `flexible_tiles`, and among how many blocks its k-tiles are shared, that take the least cycles.
+    """The tile of `flexible_tiles`, and among how many blocks its k-tiles are shared, that take the least cycles."""
+    heights = range(64, max(HIGH) + 1, FLEXIBLE)
+    return _flexible_choice(p, heights, k_tiles_of_taps(p), flexible_cycles)
 
-    Tiles are as narrow as their number allows: what is loaded beyond the last filter has no use."""
-    most = max(1, k_tiles_of_taps(p) // 4)
+
+def _flexible_choice(
+    p: Conv2dProblem, heights: Sequence[int], k_tiles: int, cycles: Callable[[Conv2dProblem, int, int, int], float]
+) -> tuple[int, int, int]:
+    """Tiles are as narrow as their number allows: what is loaded beyond the last filter has no use."""
+    most = max(1, k_tiles // 4)
     choices = [
         (height, width, shares)
-        for height in range(64, max(HIGH) + 1, FLEXIBLE)
+        for height in heights
         for width in flexible_widths(p.filters, HIGH[multiplied(height)][1])
         if height + width >= multiplied(height)
         for shares in SHARES
         if shares <= most
     ]
-    return min(choices, key=lambda choice: flexible_cycles(p, *choice))
+    return min(choices, key=lambda choice: cycles(p, *choice))
 
 
 def flexible_cycles(p: Conv2dProblem, height: int, width: int, shares: int) -> float:
@@ -220,6 +239,45 @@ def flexible_widths(filters: int, widest: int) -> list[int]:
     """The filters of a tile, of up to `widest`, for each number of tiles that divide all of them."""
     counts = range(ceil_div(filters, widest), ceil_div(filters, NARROWEST) + 1)
     return [ceil_div(ceil_div(filters, count), FLEXIBLE) * FLEXIBLE for count in counts]
+
+
+BOXES = (32, 16, 8)
+"""The channels of a box of `several_taps`, of which a k-tile has several."""
+
+
+def channels_of_box(p: Conv2dProblem) -> int:
+    """Of `several_taps`: the most that divide those of the problem."""
+    return next(n for n in BOXES if p.channels % n == 0)
+
+
+def several_cycles(p: Conv2dProblem, height: int, width: int, shares: int) -> float:
+    """The same as `shared_cycles` of `several_taps`."""
+    each, row = LOADED
+    loads = BLOCK_K // channels_of_box(p) * (each + row * height) + each + row * width
+    if channels_of_box(p) < BOXES[0]:  # a multiprocessor alone takes as long for rows that are so short
+        loads /= _busy(p.tiles(height, width) * shares)
+    return _of_shares(p, height, width, shares, k_tiles_of_copies(p), loads)
+
+
+OF_HALO, OF_HALO_STRIDED = 9.0, 3.9
+"""Elements of windows that a multiprocessor multiplies in a cycle by `halo`, and with strides."""
+
+RECTANGLE = (8, 16)
+"""Rows and columns of outputs that are copied for at once."""
+
+
+def halo_cycles(p: Conv2dProblem) -> float:
+    """The same of `halo`, whose rectangles of outputs do not all lie in the image."""
+    rows, columns = (ceil_div(n, side) for n, side in zip((p.rows, p.columns), RECTANGLE, strict=True))
+    rounds = max(1, p.images * p.groups * rows * columns / machine().multiprocessors)
+    windows = RECTANGLE[0] * RECTANGLE[1] * p.products
+    return FIRST_K_TILE + rounds * windows / (OF_HALO if p.stride_y * p.stride_x == 1 else OF_HALO_STRIDED)
+
+
+@kept_by_machine(1024)
+def fitted_to_taps(p: Conv2dProblem) -> tuple[int, int, int]:
+    """The tile of `several_taps`, and among how many blocks its k-tiles are shared, that take the least cycles."""
+    return _flexible_choice(p, tuple(HIGH), k_tiles_of_copies(p), several_cycles)
 
 
 LAUNCH, MEMORY_BYTES = 5000, 11
@@ -259,9 +317,20 @@ def padding_sizes(p: Conv2dProblem) -> dict[str, int]:
     return {"FROM": copied_elements(p)}
 
 
-def pad_channels(p: Conv2dProblem, to: int = EIGHT) -> tuple[Launch, dict[str, Array]]:
+def no_box(p: Conv2dProblem) -> str | None:
+    """Why there is nothing to pad to the widest box of `several_taps`, or None where there is."""
+    return None if p.channels % BOXES[0] else f"{p.channels} channels are whole boxes: nothing is to be padded"
+
+
+@kept_by_machine(1024)
+def padded_to_boxes(p: Conv2dProblem) -> Conv2dProblem:
+    """The problem with the channels for which `several_taps` takes the least cycles."""
+    wider = (padded(p, channels) for channels in BOXES if p.channels % channels)
+    return min(wider, key=lambda p: several_cycles(p, *fitted_to_taps(p)), default=p)
+
+
+def pad_channels(p: Conv2dProblem, wider: Conv2dProblem) -> tuple[Launch, dict[str, Array]]:
     """The launch, and the arrays that it fills, `padded_x` and `padded_f`."""
-    wider = padded(p, to)
     arrays = {name: dataclasses.replace(wider.arrays()[name], output=True) for name in "xf"}
     across = wider.channels // EIGHT
     rows = p.images * p.height * p.width * p.groups, p.groups * p.filters * p.taps_y * p.taps_x

@@ -158,7 +158,7 @@ def _copied(p: Conv2dProblem, size: Mapping[str, int], prefix: str = "") -> Plan
     edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
 )
 def padded_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
-    first, arrays = estimate.pad_channels(p)
+    first, arrays = estimate.pad_channels(p, estimate.padded(p))
     then = _copied(estimate.padded(p), size, "padded_")
     return Plan((first, *then.launches), {**arrays, **then.scratch})
 

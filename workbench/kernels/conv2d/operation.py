@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...model.calls import Call
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import ceil_div, machine
+from ...model.launch import machine
 from ...model.operation import Operation
 from ...model.problem import ProblemError, Size
+from ..gemm.operation import GEMM, gemm
 from ..shared import REMEDY, beside_triton, common_dtype, cudnn_version
 from . import estimate
 from .estimate import BLOCK_K
@@ -21,9 +23,9 @@ FEW = 4
 """Below so many channels, and where every multiprocessor has a tile, a thread gathers a window: for 3
 channels 1.6 of cuDNN's speed."""
 
-FEWEST_FILTERS, FEW_FILTERS, LONG, FULL = 16, 32, 24, 32
-"""Up to so many filters, or, where sums have so many k-tiles, up to so many, and above so many channels, the pixels of
-overlapping windows are copied once for all taps."""
+FEWEST_FILTERS, FEW_FILTERS, FULL = 16, 32, 32
+"""Up to so many filters of one tap, and up to so many of several taps, are kept apart where there are more channels
+than the last: pixels are loaded into registers, or once for all taps."""
 
 MANY_PIXELS = 8192
 """From so many on each multiprocessor has several warps that each multiply more than 64 filters."""
@@ -32,8 +34,11 @@ FLEXIBLE_MARGIN = 1.1
 """By how much the estimate of tiles of any width is to be less than those of the others that TMA loads. Of 53 layers on
 an H200 these were then preferred for 22, and 1.11 times as fast as the best of the others, 0.92 times at worst."""
 
-RECTANGLE, FILLED = (8, 16), 0.6
-"""Rows and columns of outputs that are copied for at once, and how much of these rectangles is to lie in the image."""
+SEVERAL_MARGIN = 1.2
+"""The same of tiles whose k-tiles have several taps, over 21 layers."""
+
+ALONE_MARGIN = 1.5
+"""By how much the estimate of padding is less than what it takes, beside stages that do not pad (two layers, H200)."""
 
 MARGIN = 1.7
 """By how much the estimate of copies by threads is less than what they take, where that of TMA is not (H200)."""
@@ -52,36 +57,43 @@ def fastest(p: Conv2dProblem) -> tuple[str, ...]:
         height, width, shares = estimate.fitted_to_shares(p)
         if shares > 1:
             ranked["split_k",] = estimate.shared_cycles(p, height, width, shares)
+        if p.groups == 1:
+            ranked["several_taps",] = _of_several(p)
         ranked["flexible_tiles",] = FLEXIBLE_MARGIN * estimate.flexible_cycles(p, *estimate.fitted_flexibly(p))
+        if p.filters <= FEW_FILTERS and p.channels > FULL and p.taps_y * p.taps_x > 1:
+            ranked["halo",] = estimate.halo_cycles(p)
     else:
         wide, whole = estimate.padded(p), estimate.padded(p, BLOCK_K)
         by_copies = MARGIN * estimate.copied_cycles(wide, *estimate.fitted_to_copies(wide))
         by_tma = estimate.tile_cycles(whole, *estimate.fitted_to_one(whole), overlapped=True)
         ranked["padded_channels",] = by_copies + estimate.padding_cycles(p, wide)
         ranked["padded_im2col",] = by_tma + estimate.padding_cycles(p, whole)
+    if p.groups == 1 and p.channels % estimate.BOXES[0]:
+        boxes = estimate.padded_to_boxes(p)
+        more = 0 if estimate.no_eights(p) is None else ALONE_MARGIN  # the others pad, too
+        ranked["padded_taps",] = _of_several(boxes) + (1 + more) * estimate.padding_cycles(p, boxes)
     names = sorted(ranked, key=lambda names: ranked[names])
     ranking = (name for several in names for name in several)
     alone = ("depthwise_tma", "depthwise")
     return (*alone, *_special(p), *ranking, "tensor_core", "few_channels", "smem_tiling")
 
 
+def _of_several(p: Conv2dProblem) -> float:
+    return SEVERAL_MARGIN * estimate.several_cycles(p, *estimate.fitted_to_taps(p))
+
+
 def _special(p: Conv2dProblem) -> tuple[str, ...]:
     """Stages that are preferred to those that an estimate ranks, where they take the problem."""
     if p.channels < FEW and p.tiles(128, 64) >= machine().multiprocessors:
         return ("few_channels",)
-    most = FEW_FILTERS if estimate.k_tiles_of_taps(p) >= LONG else FEWEST_FILTERS
-    if p.filters <= most and p.channels > FULL:
-        return ("pointwise", "halo") if _filled(p) >= FILLED else ("pointwise",)
-    # boxes of TMA would not be full: 1.05 to 4 times the speed of im2col_tma (H100)
-    if (p.channels % BLOCK_K or p.filters % BLOCK_K) and (p.filters <= BLOCK_K or p.pixels >= MANY_PIXELS):
+    if p.filters <= FEWEST_FILTERS and p.channels > FULL:
         return ("pointwise",)
-    return ()
+    return ("pointwise",) if _not_full(p) else ()
 
 
-def _filled(p: Conv2dProblem) -> float:
-    """How much of the rectangles of outputs lies in the image."""
-    rows, columns = (ceil_div(n, side) * side for n, side in zip((p.rows, p.columns), RECTANGLE, strict=True))
-    return p.rows * p.columns / (rows * columns)
+def _not_full(p: Conv2dProblem) -> bool:
+    """Whether boxes of TMA would not be: `pointwise` then had 1.05 to 4 times the speed of im2col_tma (H100)."""
+    return bool(p.channels % BLOCK_K or p.filters % BLOCK_K) and (p.filters <= BLOCK_K or p.pixels >= MANY_PIXELS)
 
 
 CONV2D = Operation(
@@ -196,7 +208,8 @@ def conv2d(
     channels, height, width) and f: (filters, channels / groups, taps_y, taps_x) with `layout` nchw. Contiguous
     arrays of the same type: bfloat16, float16 or float32. `stride`, `padding` (zeros on every side) and `dilation` are
     one number, or those of y and x; `groups` divides channels and filters, whose n-th parts belong together;
-    `activation` is none, relu or gelu (with the error function).
+    `activation` is none, relu or gelu (with the error function). With one tap and stride 1, `gemm` computes the same
+    product.
 
     Returns y of the same type and layout: (images, rows, columns, filters), with rows = (height + 2 padding - dilation
     (taps_y - 1) - 1) // stride + 1. Raises TypeError and ValueError like `gemm`."""
@@ -207,9 +220,27 @@ def conv2d(
         return found["y"].transpose(0, 3, 1, 2) if channels_first else found["y"]
 
     given = {"x": x, "f": f}
+    if _is_product(problem):
+        return Call(problem, given if bias is None else {**given, "bias": bias}, finish, _product(problem, x, f, bias))
     if channels_first:  # in the order of the problem's dimensions: no element moves
         given = {name: array.transpose(0, 2, 3, 1) for name, array in given.items()}
     return Call(problem, given if bias is None else {**given, "bias": bias}, finish)
+
+
+def _is_product(p: Conv2dProblem) -> bool:
+    """Whether pixels and filters are two matrices, and neither is so small that `pointwise` is preferred."""
+    if {p.taps_y, p.taps_x, p.stride_y, p.stride_x, p.groups} != {1} or p.pad_y or p.pad_x or p.layout is Layout.NCHW:
+        return False
+    small = _not_full(p) or (p.filters <= FEWEST_FILTERS and p.channels > FULL)
+    return not small or any(stage.name == "pointwise" and stage.supports(p) for stage in CONV2D.stages)
+
+
+def _product(p: Conv2dProblem, x: Any, f: Any, bias: Any) -> tuple[str, Call]:
+    """The call of gemm. On an H200 it takes 0.6 to 1.03 of the time of the fastest stage here (seven layers)."""
+    matrices = x.reshape(p.pixels, p.channels), f.reshape(p.filters, p.channels)
+    call = gemm.build(*matrices, bias, trans_b=True, activation=p.activation.value)
+    name = next(name for name, array in call.problem.arrays().items() if array.output)
+    return GEMM.name, replace(call, finish=lambda found: found[name].reshape(p.images, p.rows, p.columns, p.filters))
 
 
 def _pair(name: str, given: Pair) -> tuple[int, int]:

@@ -120,7 +120,7 @@ def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
 )
 def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
-    first, arrays = estimate.pad_channels(p, BLOCK_K)
+    first, arrays = estimate.pad_channels(p, estimate.padded(p, BLOCK_K))
     return Plan((first, _launch(estimate.padded(p, BLOCK_K), size, "conv2d_ping_pong", "padded_")), arrays)
 
 
@@ -137,7 +137,8 @@ def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
 )
 def split_k(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     launch = _launch(p, size, "conv2d_split_k")
-    return _shared(p, launch, size["SPLITS"] or estimate.fitted_to_shares(p)[2], size["BLOCK_M"] * size["BLOCK_N"])
+    splits = min(size["SPLITS"] or estimate.fitted_to_shares(p)[2], estimate.k_tiles_of_taps(p))
+    return _shared(launch, splits, size["BLOCK_M"] * size["BLOCK_N"])
 
 
 def _flexible_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -191,12 +192,77 @@ def flexible_tiles(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     rows = estimate.multiplied(size["BLOCK_M"])
     launch = _launch(p, size, "conv2d_flexible_tiles")
     launch = dataclasses.replace(launch, block=(128 * (1 + estimate.HIGH[rows][0]), 1, 1))
-    return _shared(p, launch, size["SPLITS"] or estimate.fitted_flexibly(p)[2], rows * size["BLOCK_N"])
+    splits = min(size["SPLITS"] or estimate.fitted_flexibly(p)[2], estimate.k_tiles_of_taps(p))
+    return _shared(launch, splits, rows * size["BLOCK_N"])
 
 
-def _shared(p: Conv2dProblem, launch: Launch, splits: int, sums: int) -> Plan:
-    """The launch with so many blocks for a tile, but each with a k-tile, and what they leave of its sums."""
-    (tiles, *_), splits = launch.grid, min(splits, estimate.k_tiles_of_taps(p))
+def _one_group(p: Conv2dProblem) -> str | None:
+    return None if p.groups == 1 else "the filters of several groups do not lie side by side"
+
+
+def _several_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
+    return _sizes(lambda p: estimate.fitted_to_taps(p)[:2])(p, size) | {"CHANNELS": estimate.channels_of_box(p)}
+
+
+@CONV2D.stage(
+    "several_taps",
+    after=flexible_tiles,
+    idea="k runs through taps and channels together: boxes of 8, 16 or 32 channels make up a k-tile",
+    problem=Conv2dProblem(
+        images=24, height=120, width=120, channels=32, filters=72, taps_y=5, taps_x=5, pad_y=2, pad_x=2
+    ),
+    supports=first_refusal(_one_group, _supports),
+    space={
+        "TILE_M": (0, *estimate.HIGH),
+        "TILE_N": (0, *range(estimate.FLEXIBLE, 257, estimate.FLEXIBLE)),
+        "SPLITS": (0, *estimate.SHARES),
+    },
+    sizes=_several_sizes,
+    edge_cases=(
+        Conv2dProblem(images=2, height=9, width=11, channels=24, filters=20, taps_y=5, taps_x=2, bias=True),
+        Conv2dProblem(images=3, height=29, width=17, channels=32, filters=200, stride_y=2, activation=Activation.GELU),
+        Conv2dProblem(
+            images=2, height=40, width=30, channels=16, filters=72, taps_y=7, taps_x=3, pad_x=0, dtype="fp16"
+        ),
+        Conv2dProblem(images=1, height=20, width=9, channels=8, filters=33, dilation_x=2, bias=True),
+        Conv2dProblem(images=2, height=9, width=13, channels=48, filters=40, stride_x=2, pad_y=0),
+        # several tiles of a block, of 144 x 48 and of 240 x 16
+        dataclasses.replace(_ROUNDS, images=4, height=47, width=91, channels=32, filters=48, taps_x=3, pad_x=1),
+        dataclasses.replace(_ROUNDS, images=3, height=108, width=79, filters=12, activation=Activation.RELU),
+    ),
+)
+def several_taps(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
+    return _several(p, size)
+
+
+def _several(p: Conv2dProblem, size: Mapping[str, int], prefix: str = "") -> Plan:
+    rows, n = estimate.multiplied(size["BLOCK_M"]), size["BLOCK_N"]
+    filters = TensorMap(f"{prefix}f", (n, BLOCK_K), shape=(p.filters, p.products))
+    launch = _launch(p, size, "conv2d_several_taps", prefix, channels=size["CHANNELS"], filters=filters)
+    launch = dataclasses.replace(launch, block=(128 * (1 + estimate.HIGH[rows][0]), 1, 1))
+    splits = min(size["SPLITS"] or estimate.fitted_to_taps(p)[2], estimate.k_tiles_of_copies(p))
+    return _shared(launch, splits, rows * n)
+
+
+@CONV2D.stage(
+    "padded_taps",
+    after=several_taps,
+    idea="a first kernel pads channels with zeros to a multiple of 8, 16 or 32: boxes for any number of channels",
+    problem=Conv2dProblem(images=8, height=48, width=48, channels=30, filters=96, taps_y=5, taps_x=5, pad_y=2, pad_x=2),
+    supports=lambda p: estimate.no_box(p) or _one_group(p) or _supports(estimate.padded_to_boxes(p)),
+    sizes=lambda p, size: _several_sizes(estimate.padded_to_boxes(p), size) | estimate.padding_sizes(p),
+    edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
+)
+def padded_taps(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
+    wide = estimate.padded_to_boxes(p)
+    first, arrays = estimate.pad_channels(p, wide)
+    then = _several(wide, size, "padded_")
+    return Plan((first, *then.launches), {**arrays, **then.scratch})
+
+
+def _shared(launch: Launch, splits: int, sums: int) -> Plan:
+    """The launch with so many blocks for a tile, each with a k-tile, and what they leave of its sums."""
+    (tiles, *_) = launch.grid
     scratch = {
         "partial": Array((tiles * splits, sums) if splits > 1 else (1, 1), FP32, output=True),
         "counters": Array((tiles,), FP32, output=True, zero=True),  # 4 bytes each
@@ -205,13 +271,28 @@ def _shared(p: Conv2dProblem, launch: Launch, splits: int, sums: int) -> Plan:
     return Plan((dataclasses.replace(launch, grid=(tiles * splits, 1, 1), args=args),), scratch)
 
 
-def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str, prefix: str = "") -> Launch:
+def _launch(
+    p: Conv2dProblem,
+    size: Mapping[str, int],
+    kernel: str,
+    prefix: str = "",
+    *,
+    channels: int = BLOCK_K,
+    filters: TensorMap | None = None,
+) -> Launch:
+    """The launch whose boxes of windows have so many channels, and whose filters are those of one tap unless they are
+    given."""
     m, n = size["BLOCK_M"], size["BLOCK_N"]
     lower = (-p.pad_y, -p.pad_x)
     upper = (p.pad_y - p.dilation_y * (p.taps_y - 1), p.pad_x - p.dilation_x * (p.taps_x - 1))
-    filters, stored = p.groups * p.filters, 64 if n % 64 == 0 else 32
-    x = TensorMap(f"{prefix}x", Im2col(lower, upper, BLOCK_K, m), element_strides=(1, p.stride_y, p.stride_x, 1))
-    y = TensorMap("y", (16, stored), swizzle=2 * stored, shape=(p.pixels, filters))
+    count, stored = p.groups * p.filters, 64 if n % 64 == 0 else 32
+    x = TensorMap(
+        f"{prefix}x",
+        Im2col(lower, upper, channels, m),
+        swizzle=2 * channels if channels > estimate.EIGHT else 0,
+        element_strides=(1, p.stride_y, p.stride_x, 1),
+    )
+    y = TensorMap("y", (16, stored), swizzle=2 * stored, shape=(p.pixels, count))
     _, _, bias, out = pointers(p)
     return Launch(
         kernel,
@@ -219,8 +300,8 @@ def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str, prefix: str 
         (128 * 3, 1, 1),
         (
             x,
-            TensorMap(f"{prefix}f", (n, 1, BLOCK_K), shape=(filters, p.taps_y * p.taps_x, p.channels)),
-            y if filters % 8 == 0 else x,
+            filters or TensorMap(f"{prefix}f", (n, 1, BLOCK_K), shape=(count, p.taps_y * p.taps_x, p.channels)),
+            y if count % 8 == 0 else x,
             bias,
             out,
             sizes(p),
