@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from concurrent.futures import wait
 
 import pytest
 from fakes import NumpyDevice
@@ -11,7 +12,9 @@ from fakes import NumpyDevice
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.checks import hazards
+from workbench.devices import open_device
 from workbench.judge.case import Case
+from workbench.judge.draw import Trial
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.problem import Problem, Size
 from workbench.model.results import Verdict
@@ -83,3 +86,23 @@ def test_references_are_computed_by_threads_and_change_no_outcome(monkeypatch: p
     alone = harness.verify(naive(), NumpyDevice("cuda"), examples=8, seed=3)
     alone.seconds = outcome.seconds
     assert outcome == alone
+
+
+def test_processes_that_help_change_no_verdict() -> None:
+    device, verified = open_device("emulator", isolate=True), []
+    with hazards._ahead(naive(), device, 2) as ahead:
+        for how in ({}, {"call": ahead, "before": ahead.begin}):
+            verified.append(harness.verify(naive(), device, examples=12, seed=5, **how))
+            verified[-1].seconds = 0
+    assert verified[0] == verified[1] and verified[0].verdict is Verdict.PASS
+    assert not ahead._begun
+
+
+def test_each_variant_is_compiled_once_ahead_of_its_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr(NumpyDevice, "compile", lambda device, stage, problem: compiled.append(problem.dtype))
+    problems = [VectorAddProblem(n=n, dtype=dtype) for n in (3, 5) for dtype in ("fp32", "fp16")]
+    with hazards._ahead(naive(), NumpyDevice("cuda"), 0) as ahead:
+        assert len([*ahead.begin(iter([Trial(p, (p.tier,), False) for p in problems]))]) == 4
+        wait(ahead._compiled.values())  # type: ignore[attr-defined]
+    assert sorted(compiled) == ["fp16", "fp32"]

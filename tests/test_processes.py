@@ -74,9 +74,12 @@ def _ended(pids: list[int], seconds: float) -> bool:
 
 
 WORKS = """
-import os, time
+import os, sys, time
+from workbench.sandbox import processes
 from workbench.workers.cluster import Processes
 if __name__ == "__main__":
+    if "forked" in sys.argv:
+        processes.begin()
     pool = Processes(2)
     futures = [pool.submit(os.getpid) for _ in range(8)]
     print(*{future.result() for future in futures}, flush=True)
@@ -85,15 +88,46 @@ if __name__ == "__main__":
 """
 
 
-def test_no_worker_stays_behind_when_its_parent_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["spawned", "forked"])
+def test_no_worker_stays_behind_when_its_parent_is_killed(tmp_path: Path, how: str) -> None:
     (tmp_path / "works.py").write_text(WORKS)
-    parent = subprocess.Popen([sys.executable, str(tmp_path / "works.py")], stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "works.py"), how], stdout=subprocess.PIPE, text=True)
     workers = [int(pid) for pid in parent.stdout.readline().split()]
     assert workers
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert _ended(workers, 5.0)
     parent.stdout.close()
+
+
+ASKS = """
+import os, signal, sys, time
+from workbench.devices.worker import Ended, Worker
+from workbench.sandbox import processes
+
+def preloaded(_):
+    return "workbench.run.warm" in sys.modules
+
+def end_server(_):
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    processes.begin()
+    worker = Worker(os.getpid)
+    print(worker.ask(preloaded, seconds=60))
+    try:
+        worker.ask(end_server, seconds=60)
+    except Ended as error:
+        print(error.killed)
+    print(worker.ask(preloaded, seconds=60))
+"""
+
+
+def test_a_process_whose_server_is_killed_was_killed_by_others_and_gets_another_server(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(ASKS)
+    done = subprocess.run([sys.executable, str(tmp_path / "asks.py")], capture_output=True, text=True, timeout=100)
+    assert done.stdout.split() == ["True"] * 3, done.stderr
 
 
 def test_an_interrupt_does_not_wait_for_the_workers() -> None:

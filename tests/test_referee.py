@@ -172,6 +172,13 @@ def test_a_reference_of_the_device_that_is_not_numpys_judges_nothing(monkeypatch
     assert "the reference that CuPy computes is not NumPy's" in whistle.said(GEMM)
 
 
+def test_what_is_expected_is_solved_wholly_before_there_is_an_answer() -> None:
+    whistle = Direct(on_host())
+    whistle.expect([GEMM, SOFTMAX])
+    whistle.wait()
+    assert all(whistle.judge_here.prepared[problem].whole for problem in (GEMM, SOFTMAX))
+
+
 def test_without_independent_places_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GemmProblem, "axes", lambda problem: ())
     assert "does not say which of its places are independent" in Direct(on_host()).refuses(GEMM)

@@ -17,6 +17,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+USES_GPU = frozenset(("agree", "bench", "replay", "run", "tune", "verify"))
+"""Commands for which processes are begun that may use a GPU."""
+
 
 def main() -> None:
     # of a stream that was closed before the start, Python makes None: what is printed there is for nobody
@@ -50,6 +53,11 @@ def _command() -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal of ASCII has no lines for tables
     # imported here: every worker process imports anew what the script of the command imports
     try:
+        if not {"emulator", "--help"}.intersection(sys.argv) and USES_GPU.intersection(sys.argv):
+            from .sandbox import processes
+
+            if processes.has_gpu():
+                processes.begin()
         from .cli.main import main as command_line
         from .model import errors
     except KeyboardInterrupt:  # imports take half a second

@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -17,8 +17,9 @@ from ..model.errors import BadOperation
 from ..model.problem import Problem, ProblemError
 from ..model.results import HAZARDS, Failure, Verdict, Verification
 from ..model.stage import Stage
-from ..sandbox import integrity
-from ..workers.prefetch import CasesAhead
+from ..sandbox import host, integrity
+from ..workers.cluster import Processes, own_device
+from ..workers.prefetch import Ahead, CasesAhead, SolvedAhead
 
 SECONDS = 20.0
 """How long the emulator may take for the problem."""
@@ -52,20 +53,27 @@ BY_LUCK = "the GPU's answers are right, by luck or because it does not need what
 
 
 @functools.cache
-def _beside() -> tuple[Future[IsolatedDevice], ThreadPoolExecutor]:
-    """The emulator in a process of its own, kept for all searches, and the thread that starts and asks it: the process
-    ends with that thread."""
+def _emulator() -> IsolatedDevice:
+    """The emulator in a process of its own, kept for all searches."""
     from ..devices.emulated import EmulatedDevice
 
-    thread = ThreadPoolExecutor(max_workers=1)
-    starting = thread.submit(IsolatedDevice, EmulatedDevice, SECONDS)
-    atexit.register(_close, starting)
-    return starting, thread
+    device = IsolatedDevice(EmulatedDevice, SECONDS)
+    atexit.register(device.close)
+    return device
 
 
-def _close(starting: Future[IsolatedDevice]) -> None:
-    with contextlib.suppress(DeviceUnavailable):
-        starting.result().close()
+@functools.cache
+def _thread() -> ThreadPoolExecutor:
+    """The thread that asks it."""
+    return ThreadPoolExecutor(max_workers=1)
+
+
+def begin() -> None:
+    """Start what verifies stages on a GPU in this process, which takes least while there are no threads here."""
+    with contextlib.suppress(DeviceUnavailable):  # whoever uses them says so
+        _emulator()
+        own_device("cuda", True)
+    host.begin()
 
 
 class HazardSearch:
@@ -81,8 +89,7 @@ class HazardSearch:
             self._emulator = open_device("emulator")
             problems = harness.drawn(stage, self._emulator, examples=DRAWN, seed=seed)
             problems.sort(key=lambda p: (p in stage.edge_cases, p.cost.flops, p.cost.bytes), reverse=True)
-            starting, thread = _beside()
-            self._hazard = thread.submit(self._first, starting, problems[:EXAMPLES])
+            self._hazard = _thread().submit(self._first, problems[:EXAMPLES])
 
     def __enter__(self) -> HazardSearch:
         return self
@@ -91,9 +98,9 @@ class HazardSearch:
         """Begin nothing more. A problem that is being solved ends by itself, at the latest after `SECONDS`."""
         self._given_up.set()
 
-    def _first(self, starting: Future[IsolatedDevice], problems: Sequence[Problem]) -> Failure | None:
+    def _first(self, problems: Sequence[Problem]) -> Failure | None:
         try:
-            device = starting.result()
+            device = _emulator()
         except DeviceUnavailable:
             return None
         for problem in problems:
@@ -117,14 +124,25 @@ class HazardSearch:
         return failure
 
 
-def beside(stage: Stage[Any], device: Device, *, seed: int = 0, **how: Any) -> Verification:
-    """`harness.verify` on a GPU. A failure is looked at in the emulator as well, which may name it; and meanwhile the
-    stage solves a few small problems there, and a hazard that is found fails it. Raises CompilerUnavailable."""
+@contextlib.contextmanager
+def _ahead(stage: Stage[Any], device: Device, helpers: int) -> Iterator[Ahead[Any]]:
+    """So many processes that solve problems, or threads that solve references, for which a GPU would wait."""
+    pool: Any = Processes(helpers, begin) if helpers else ThreadPoolExecutor(THREADS)
+    end = pool.end if helpers else functools.partial(pool.shutdown, wait=False, cancel_futures=True)
+    try:
+        yield SolvedAhead(pool, helpers + 1, stage, device) if helpers else CasesAhead(pool, THREADS, stage, device)
+    finally:
+        end()
+
+
+def beside(stage: Stage[Any], device: Device, *, seed: int = 0, helpers: int = 0, **how: Any) -> Verification:
+    """`harness.verify` on a GPU, with so many processes that help. A failure is looked at in the emulator as well,
+    which may name it; and meanwhile the stage solves a few small problems there, and a hazard that is found fails it.
+    Raises CompilerUnavailable."""
     watch = integrity.Watch()
     with HazardSearch(stage, seed) if how.get("problems") is None else contextlib.nullcontext() as search:
-        with CasesAhead(THREADS) as ahead:  # a GPU waits for references, unless others solve them
-            others: dict[str, Any] = {} if "call" in how else {"call": ahead, "before": ahead.begin}
-            result = harness.verify(stage, device, seed=seed, **how, **others)
+        with _ahead(stage, device, helpers) as ahead:
+            result = harness.verify(stage, device, seed=seed, **{"call": ahead, "before": ahead.begin, **how})
         hazard = search.found() if search and result.verdict is Verdict.PASS else None
     if changed := watch.restore():
         hazard = harness.tampering(stage, changed)

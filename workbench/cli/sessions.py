@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from ..report.evidence import explain, failed, timing_cells, untested, verificat
 from ..report.judged_runs import of_run
 from ..run.timer import TimedSession
 from ..run.verifier import Session, asked, chosen
+from ..sandbox import host
 from ..workers.cluster import LOCAL, Cluster, Processes, connect
 from . import documents
 from .budget import Rounds
@@ -40,6 +43,7 @@ from .main import Interrupted
 
 def opened(name: str, isolate: bool = False) -> Device:
     """The device of this name, in a process of its own where `isolate` says so. Raises DeviceUnavailable."""
+    host.begin()
     return open_device(name, isolate=True) if isolate else open_device(name)
 
 
@@ -133,11 +137,26 @@ def use_sanitizer(session: Session) -> None:
     session.sanitize = True
 
 
-def work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: bool = False) -> None:
-    """Verify the stages, time them where the session does, and the other implementations with `peers`."""
+TABLES, CHARTS = ("pandas",), ("pandas", "..report.plots")
+"""Modules that show times."""
+
+
+def _import(names: Sequence[str]) -> None:
+    with suppress(ImportError):  # whoever needs them says so
+        for name in names:
+            import_module(name, __package__)
+
+
+def work(
+    session: Session, stages: Sequence[Stage[Any]], examples: int, peers: bool = False, shows: Sequence[str] = TABLES
+) -> None:
+    """Verify the stages, time them where the session does, and the other implementations with `peers`. The modules
+    that show times are imported while others work."""
     timed = session if peers and isinstance(session, TimedSession) else None
     operations = list(dict.fromkeys(stage.operation for stage in stages)) if timed else []
     session.expect(stages)
+    if session.timed:
+        threading.Thread(target=_import, args=(shows,)).start()
     with StageProgress(len(stages) + len(operations), examples) as progress:
         for stage in stages:
             progress.begin(stage.spec)

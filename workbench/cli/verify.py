@@ -28,6 +28,7 @@ from . import budget, documents
 from .console import StageProgress, console, notice, table
 from .main import options, specs_argument
 from .sessions import (
+    CHARTS,
     device_or_cluster,
     finishing,
     folder_of,
@@ -173,7 +174,8 @@ def run(
             if seconds:
                 budget.work_within(session, stages, seconds, peers=baselines == "all")
             else:
-                work(session, stages, 1 if problems and not session.timed else examples, peers=baselines == "all")
+                count = 1 if problems and not session.timed else examples
+                work(session, stages, count, peers=baselines == "all", shows=CHARTS)
         except KeyboardInterrupt:
             if session.saved:
                 written += _written(session, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,6 +100,11 @@ class CudaDevice(OnMachine):
         import cupy
 
         return cupy
+
+    def begin(self) -> None:
+        """Make the context: whoever opens a device will launch something soon."""
+        with contextlib.suppress(Exception):  # of many kinds: who uses the device says so
+            self._cupy.cuda.runtime.free(0)
 
     def info(self) -> DeviceInfo:
         from ..toolchain import nvml

@@ -6,6 +6,7 @@ never runs Python code of a stage, and whatever a stage does to this process doe
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -34,6 +35,8 @@ class _Host:
 
     def __init__(self, open_here: Callable[[], Device]) -> None:
         self.device = open_here()
+        if begin := getattr(self.device, "begin", None):
+            threading.Thread(target=begin, daemon=True).start()
         self.bound: dict[int, BoundPlan] = {}
 
 

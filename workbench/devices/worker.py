@@ -1,27 +1,26 @@
 """A process for work that may hang, crash or be killed: whoever asks gets the answer, or the reason why there is none.
 
-The process is started afresh (`spawn`), so that it inherits no CUDA context and no lock, and ends with the process
-that started it, however that ends. It keeps one object, the subject, on which the functions that it is sent work."""
+The process ends with the one that asked for it: see `sandbox.processes`. It keeps one object, the subject, on which
+the functions that it is sent work."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import mmap
-import multiprocessing
+import multiprocessing.process
 import os
 import pickle
 import signal
-import sys
 import tempfile
-import threading
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import DupFd, recv_handle, send_handle
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import IO, Any
+
+from ..sandbox.processes import SERVER_ENDED, context, end_with_parent, ignore_interrupts
 
 START_SECONDS = 120.0
 """Longest that a process may take to start: imports, and a CUDA context on a machine with many GPUs."""
@@ -46,6 +45,7 @@ class Ended(Exception):
     `signal` is what ended it, or None where it exited; `killed` that somebody else sent it a SIGKILL."""
 
     def __init__(self, exit_code: int | None, last_words: str) -> None:
+        exit_code = -signal.SIGKILL if exit_code == SERVER_ENDED else exit_code
         self.signal = signal.Signals(-exit_code) if exit_code and exit_code < 0 else None
         self.killed = self.signal is signal.SIGKILL
         how = f"it was ended by {self.signal.name}" if self.signal else f"it exited with code {exit_code}"
@@ -84,13 +84,13 @@ class Worker:
         if self.alive():
             return
         self.kill()
-        context = multiprocessing.get_context("spawn")
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `kill`
-        self._connection, theirs = context.Pipe()
-        arguments = (theirs, _Descriptor(self._words.fileno()), self._start, self._expected)
-        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._connection, theirs = multiprocessing.Pipe()
+        self._process = context().Process(target=_serve, args=(theirs, self._start, self._expected), daemon=True)
         self._process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
+        with contextlib.suppress(OSError):  # it has ended, which is said below
+            send_handle(self._connection, self._words.fileno(), None)
         self.generation += 1
         self._exchange(None, START_SECONDS)
 
@@ -145,33 +145,14 @@ class Worker:
         return self._words.read().decode(errors="replace").strip()
 
 
-class _Descriptor:
-    """An open file that is handed to the process when that is started."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def __getstate__(self) -> Any:
-        return DupFd(self._number)
-
-    def __setstate__(self, duplicate: Any) -> None:
-        self._number = duplicate.detach()
-
-    def replace(self, standard: int) -> None:
-        """Let a standard stream be this file."""
-        os.dup2(self._number, standard)
-
-
-def _serve(
-    connection: Connection, words: _Descriptor, start: Callable[[], Any], expected: tuple[type[Exception], ...]
-) -> None:
+def _serve(connection: Connection, start: Callable[[], Any], expected: tuple[type[Exception], ...]) -> None:
     """What the process does: make the subject, then answer until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who started us decides
+    ignore_interrupts()
     os.dup2(2, 1)  # what kernels print must not get into the JSON on stdout
-    words.replace(2)
+    os.dup2(words := recv_handle(connection), 2)
+    os.close(words)
     faulthandler.enable()
     end_with_parent()
-    _end_with_starter()
     _volunteer_for_the_oom_killer()
     subject: Any = None
 
@@ -233,30 +214,6 @@ def _receive(connection: Connection) -> Any:
         parts.append(shared[at : at + size])
         at += size
     return pickle.loads(data, buffers=parts)
-
-
-def end_with_parent() -> None:
-    """Be killed when the process ends that started this one through `multiprocessing`, also by a SIGKILL."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _end_with_starter() -> None:
-    """Be killed when the thread ends that started this process, also while a kernel hangs: the thread that watches the
-    parent may never get the interpreter's lock then."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    if sys.platform == "linux":
-        set_death_signal = 1
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-        if os.getppid() != parent.pid:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _volunteer_for_the_oom_killer() -> None:

@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,9 @@ from .left_out import AT_BOUNDARIES, MUCH, TOGETHER, LeftOut, distributions, fla
 
 REPEAT_EVERY = 5
 """Of so many problems one is solved twice, to see whether the answer is the same."""
+
+COMPILERS = 8
+"""So many variants are compiled at once."""
 
 CANDIDATES, CODES = 360, 4
 """Problems of which those with such outcomes are chosen, and kernels whose conditions are looked at."""
@@ -107,6 +111,7 @@ class Problems:
     ) -> None:
         self._operation, self._stages, self._stage = operation, stages, stages[0]
         self._size = size_of(operation, device)
+        self._compilers = 1 if device.startswith("emulator") else COMPILERS  # of PTX the first is to be assembled alone
         self._examples, self._seed, self._compiled = examples, seed, compiled
         self.unsupported: Counter[str] = Counter()
         self.so_far: LeftOut | None = None
@@ -176,10 +181,12 @@ class Problems:
         of_types: dict[tuple[tuple[str, ...], ...], Problem] = {}
         for problem in reversed(taken):
             of_types.setdefault(tuple((name, problem.text(name)) for name in problem.words()), problem)
+        with ThreadPoolExecutor(self._compilers) as pool:
+            compiled = {problem: pool.submit(self._compiled, problem) for problem in of_types.values()}
         codes: dict[Problem, str] = {}
-        for problem in of_types.values():
+        for problem, found in compiled.items():
             with contextlib.suppress(Exception):  # who judges the problem says why there is none
-                codes[problem] = self._compiled(problem).ptx
+                codes[problem] = found.result().ptx
         beside: list[tuple[str, int]] = []
         several: list[list[Problem]] = []
         written = [(n, v + d) for v in literals(self._stage) for n in taken[-1].extents for d in (0, 1)]

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -34,6 +34,9 @@ from ..model.results import Failure, Verdict
 
 LARGE_ELEMENTS, LARGE_FLOPS = 1 << 22, 1 << 32
 """Elements of all arrays, and operations, from which on a problem is large: NumPy alone would take seconds."""
+
+WHOLLY_AHEAD = 4
+"""Problems that are solved wholly before an answer is there: more might not fit into memory."""
 
 SECONDS = 300.0
 """Longest that anything may take that the referee is asked."""
@@ -329,9 +332,15 @@ class Referee:
                 self._refused[problem] = str(error)
         return self._refused[problem]
 
-    def expect(self, problems: Iterable[Problem]) -> None:
-        """Begin to prepare problems: see `wait`."""
-        self._preparing += [self._thread.submit(self._refuses_there, problem) for problem in problems]
+    def expect(self, problems: Sequence[Problem]) -> None:
+        """Begin to prepare problems, and then to solve the first ones wholly: see `wait`."""
+        for step, some in ((self._refuses_there, problems), (self._solved_there, problems[:WHOLLY_AHEAD])):
+            self._preparing += [self._thread.submit(step, problem) for problem in some]
+
+    def _solved_there(self, problem: Problem) -> str:
+        with contextlib.suppress(Unprepared):  # whoever times says why
+            return "" if self._refuses_there(problem) else self._ask_there(Judge.said, problem)
+        return ""
 
     def wait(self) -> None:
         """Until the referee uses the device no longer for what is expected, so that times can be taken."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
@@ -33,14 +33,20 @@ class TimedSession(Session):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._coming: Sequence[Stage[Any]] = ()
         self._expected: set[Problem] = set()
         self._beside: IsolatedDevice | None = None
         self._loading: dict[str, Future[IsolatedDevice]] = {}
         self._thread = ThreadPoolExecutor(1)  # the process of the device ends with the thread that has started it
 
+    def expect(self, stages: Iterable[Stage[Any]]) -> None:
+        self._coming = list(stages)
+        super().expect(self._coming)
+
     def stage(self, stage: Stage[Any], listener: Listener) -> StageResult:
         """Verify a stage, time it where it passed, and save. Raises CompilerUnavailable."""
-        self._prepare(stage)
+        for other in (stage, *(s for s in self._coming if s.operation == stage.operation)):
+            self._prepare(other)
         before, result = self._verified(stage, listener)
         if result.verification.verdict is Verdict.PASS:
             try:

@@ -13,14 +13,13 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from .. import harness
 from ..catalogue import registry
 from ..checks import hazards, sanitizer
-from ..devices import Device, IsolatedDevice, open_device
+from ..devices import Device, IsolatedDevice
 from ..model import errors
 from ..model.errors import BadStage, WrongUsage
 from ..model.operation import Operation
@@ -34,7 +33,7 @@ from ..report.evidence import NOT_OF_A_PROBLEM, passed, publish
 from ..toolchain import compiler
 from ..toolchain.compiler import CompileError, source_digest, source_of
 from ..workers.cluster import Cluster, Processes
-from ..workers.prefetch import Prefetch
+from ..workers.prefetch import SolvedAhead
 
 # ------------------------------------------------------------------------------------------- what is asked of a session
 ALL = "every problem"
@@ -295,14 +294,8 @@ MOST_AT_ONCE, OF_A_PROCESS = 16, 8 << 30
 for each of them."""
 
 
-@cache
-def _opened(name: str) -> Device:
-    return open_device(name)
-
-
-def _verify_there(stage: Stage[Any], device: str, how: dict[str, Any]) -> Verification:
-    """Verify a stage in a process of the pool."""
-    return verify(stage, _opened(device), **how)
+HELPERS = 5
+"""Processes that help where one stage is verified alone: the driver makes one context after the other."""
 
 
 class Verifier:
@@ -310,22 +303,32 @@ class Verifier:
 
     def __init__(self, request: Request, run: Run, interrupted: Interrupted) -> None:
         self._request, self._run, self._interrupted = request, run, interrupted
-        self._prefetched: dict[tuple[str, str], Prefetch] = {}
         self._pool: Processes | None = None
         self._begun: dict[tuple[str, str], Future[Verification]] = {}
+        self._helpers = 0
+        """Processes that help with the verification of one stage."""
         self.relied_on = 0
         """Verifications of earlier runs that were not made again."""
 
     def expect(self, stages: Iterable[Stage[Any]]) -> None:
-        """These stages will be asked for, in this order: a cluster may begin. Raises ClusterUnavailable."""
-        stages = list(stages)
-        if self._request.cluster is None:
-            self._begin(stages)
-        for stage in stages if self._request.cluster else ():
+        """These stages will be asked for, in this order: on a GPU processes begin to verify several at once, since most
+        of that is work of the host."""
+        request, device, stages = self._request, self._request.device, list(stages)
+        memory = device.info().memory_bytes // OF_A_PROCESS if device.times else 0
+        most = min(MOST_AT_ONCE, environment.core_count(), memory)
+        named = not any(stage.code is not None for stage in stages)
+        if most < 2 or request.cluster or request.sanitize or not named or not isinstance(device, IsolatedDevice):
+            return
+        self._helpers = min(HELPERS, most - 1) if len(stages) == 1 else 0
+        if len(stages) < 2:
+            return
+        for stage in stages:
             with contextlib.suppress(OSError):  # what is wrong with the source is said in its turn
                 digest = source_digest(source_of(stage))
-                if not self._passed_before(stage, digest)[0] and (ahead := self._solving(stage, digest)):
-                    self._prefetched[stage.spec, digest] = ahead
+                if self._passed_before(stage, digest)[0]:
+                    continue
+                self._pool = self._pool or Processes(min(most, len(stages)), hazards.begin)
+                self._begun[stage.spec, digest] = self._pool.submit(verify, stage, device, **self._how(stage))
 
     def result(self, stage: Stage[Any], listener: Listener) -> StageResult:
         """The stage with its verification, and without times. Raises CompilerUnavailable."""
@@ -356,26 +359,12 @@ class Verifier:
             return versions.Snapshot.of(stage)
         return None
 
-    def _begin(self, stages: Sequence[Stage[Any]]) -> None:
-        """Verify several stages at once, on a GPU: most of that is work of the host."""
-        request, device = self._request, self._request.device
-        memory = device.info().memory_bytes // OF_A_PROCESS if device.times else 0
-        count = min(len(stages), MOST_AT_ONCE, environment.core_count(), memory)
-        named = not any(stage.code is not None for stage in stages)
-        if count < 2 or request.sanitize or not named or not isinstance(device, IsolatedDevice):
-            return
-        for stage in stages:
-            with contextlib.suppress(OSError):  # what is wrong with the source is said in its turn
-                digest = source_digest(source_of(stage))
-                if self._passed_before(stage, digest)[0]:
-                    continue
-                self._pool = self._pool or Processes(count)
-                self._begun[stage.spec, digest] = self._pool.submit(_verify_there, stage, device.name, self._how(stage))
-
     def _how(self, stage: Stage[Any]) -> dict[str, Any]:
         request = self._request
         how = {"remembers": request.keep, "examples": request.examples, "seed": request.seed, "strict": request.strict}
-        return {**how, "problem": request.only_problem(stage)}
+        problem = request.only_problem(stage)
+        how |= {"helpers": self._helpers} if self._helpers and problem is None else {}
+        return {**how, "problem": problem}
 
     def settle(self) -> None:
         """Wait for verifications that have begun: beside them nothing can be timed."""
@@ -409,21 +398,14 @@ class Verifier:
     def _verified(self, stage: Stage[Any], digest: str, listener: Listener) -> Verification:
         if found := self._verified_at_once(stage, digest, listener):
             return found
-        request, ahead = self._request, self._solving(stage, digest)
-        solved: dict[str, Any] = {} if ahead is None else {"call": ahead}
+        device, cluster, how = self._request.device, self._request.cluster, self._how(stage)
+        if cluster is None:
+            return verify(stage, device, on_problem=listener.verified, **how)
+        ahead = SolvedAhead(cluster, cluster.slots, stage, device)
         try:
-            return verify(stage, request.device, on_problem=listener.verified, **self._how(stage), **solved)
+            return verify(stage, device, on_problem=listener.verified, call=ahead, before=ahead.begin, **how)
         finally:
-            if ahead:
-                ahead.cancel()
-
-    def _solving(self, stage: Stage[Any], digest: str) -> Prefetch | None:
-        """The workers' answers for a stage with this source, begun before or now."""
-        request = self._request
-        if request.cluster is None or (stage.spec, digest) in self._prefetched:
-            return self._prefetched.pop((stage.spec, digest), None)
-        problem = request.only_problem(stage)
-        return Prefetch.of(request.cluster, stage, examples=request.examples, seed=request.seed, problem=problem)
+            ahead.cancel()
 
     def _verified_before(self, stage: Stage[Any], digest: str, depends: str) -> Verification | None:
         """What an earlier run found of this source. A failure is looked at again."""

@@ -26,7 +26,6 @@ from typing import Any
 from .. import harness
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
-from ..devices.worker import end_with_parent
 from ..model import errors
 from ..model.errors import WorkbenchError, file_of
 from ..model.problem import Problem, ProblemError
@@ -35,8 +34,8 @@ from ..model.stage import Stage
 from ..records import versions
 from ..records.versions import Version
 from ..report import derived
+from ..sandbox.processes import end_with_parent, ignore_interrupts, server
 from ..toolchain import compiler, compiling
-from ..workers.cluster import held_back
 from . import verifier
 from .timer import TimedSession
 from .verifier import Session, Silent
@@ -50,8 +49,6 @@ HEADERS = (".cuh", ".cu", ".h", ".hpp", ".inl")
 
 STEP_MS, DEBOUNCE_MS = 20, 200
 """Writes that follow each other within the first are one save, for no longer than the second."""
-
-PRELOADED = "workbench.run.warm"
 
 
 class WatchUnavailable(WorkbenchError, RuntimeError):
@@ -278,7 +275,7 @@ def _against(name: str, other: Version, result: StageResult, device: str) -> Aga
 def _serve(connection: Connection, job: Job) -> None:
     """What the process does: open the device, wait for the word, and make one run."""
     errors.plain()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends this one
+    ignore_interrupts()
     os.dup2(2, 1)  # what kernels print must not get into the JSON on stdout
     sys.dont_write_bytecode = True  # it is told from its source by the second, and there may be two saves in one
     end_with_parent()
@@ -307,12 +304,9 @@ class _Process:
     """A process for one run, which is started before the run is."""
 
     def __init__(self, job: Job) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([PRELOADED])
         self.connection, theirs = multiprocessing.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, job))
-        with held_back():  # also from the server that forks them, while it imports
-            self._process.start()
+        self._process = server().Process(target=_serve, args=(theirs, job))
+        self._process.start()
         theirs.close()
         self.running = False
 

@@ -448,12 +448,16 @@ class ForkServer:
             self.close()
             return self._forked(connection, strategies)
 
-    def _forked(self, connection: socket.socket, strategies: bool) -> Forked:
+    def begin(self) -> None:
+        """Start it where it has not been."""
         if self._process is None or self._process.poll() is not None:
             self.close()
             self._control, theirs = socket.socketpair()
             with theirs:
                 self._process = started("serve", theirs, environment())
+
+    def _forked(self, connection: socket.socket, strategies: bool) -> Forked:
+        self.begin()
         assert self._control is not None
         ours, theirs = socket.socketpair()
         with theirs:

@@ -265,6 +265,12 @@ def _starter_of_this_process() -> ThreadPoolExecutor:
     return _starter
 
 
+def begin() -> None:
+    """Let the server start, which takes a moment: somebody will soon be asked."""
+    if child.usable():
+        _starter_of_this_process().submit(lambda: _server.begin())  # of this process
+
+
 @atexit.register
 def _end() -> None:
     close_all()

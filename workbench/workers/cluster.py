@@ -16,21 +16,18 @@ import logging
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, InvalidStateError, ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
 from ..catalogue import registry
-from ..devices import Device, DeviceUnavailable, open_device
+from ..devices import Device, DeviceUnavailable, IsolatedDevice, open_device
 from ..devices.base import OnMachine
-from ..devices.worker import end_with_parent
 from ..model.errors import BadStage, WorkbenchError, file_of, inside
 from ..model.launch import H200, Machine
 from ..model.operation import Operation
@@ -39,6 +36,7 @@ from ..model.results import DeviceInfo
 from ..model.stage import Stage
 from ..records import environment
 from ..sandbox import integrity
+from ..sandbox.processes import context, end_with_parent, held_back, ignore_interrupts
 from ..toolchain import nvml
 from ..toolchain.compiler import cache_folder, contents, source_digest, source_of, write
 
@@ -72,35 +70,10 @@ class Lost(WorkbenchError, RuntimeError):
 # ------------------------------------------------------------------------------------------------ this machine
 
 
-def ignore_interrupts() -> None:
-    """For processes that work for another one: Ctrl-C reaches the whole group, and who started them decides."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Ctrl-C comes at the end of this. Processes that are started meanwhile never get it: not even as they begin."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # which would let signals in again as it begins
-    came: list[tuple[int, Any]] = []
-    is_main = threading.current_thread() is threading.main_thread()
-    # a signal that another thread takes reaches the handler, too, whatever is blocked here
-    handler = signal.signal(signal.SIGINT, lambda *how: came.append(how)) if is_main else None
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if is_main:
-            signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
-            if came and callable(handler):
-                handler(*came[0])
-
-
-def _begin_worker() -> None:
+def _begin_worker(prepare: Callable[[], Any] | None) -> None:
     ignore_interrupts()
+    if prepare:
+        prepare()
     end_with_parent()
 
 
@@ -110,23 +83,28 @@ def _but_of_cancelled(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Processes(ProcessPoolExecutor):
-    """So many processes of this machine. They find the stages that are arguments of a task by their names."""
+    """So many processes of this machine, each of which may `prepare` for tasks. It finds the stages that are arguments
+    of a task by their names; an isolated device is its own of this kind there."""
 
-    def __init__(self, count: int) -> None:
-        super().__init__(count, get_context("spawn"), _begin_worker)
+    def __init__(self, count: int, prepare: Callable[[], Any] | None = None) -> None:
+        super().__init__(count, context(), _begin_worker, (prepare,))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> bool | None:
         """Wait for what is at work; where something has gone wrong, as where the user interrupts, end it at once."""
-        if kind is not None:
-            processes = [*(self._processes or {}).values()]
-            threading.excepthook = _but_of_cancelled(threading.excepthook)
-            self.shutdown(wait=False, cancel_futures=True)
-            for process in processes:
-                process.kill()
-            return False
-        return super().__exit__(kind, error, at)
+        if kind is None:
+            return super().__exit__(kind, error, at)
+        self.end()
+        return False
+
+    def end(self) -> None:
+        """End the processes, whatever they are at."""
+        processes = [*(self._processes or {}).values()]
+        threading.excepthook = _but_of_cancelled(threading.excepthook)
+        self.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         file = io.BytesIO()
@@ -139,7 +117,7 @@ class _ByName(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Stage):
             return _named, (value.spec, dict(value.parameters))
-        return NotImplemented
+        return (own_device, (value.name, True)) if isinstance(value, IsolatedDevice) else NotImplemented
 
 
 @functools.cache
@@ -288,14 +266,14 @@ class RemoteDevice(OnMachine):
         raise DeviceUnavailable("this device is on the workers of a cluster, and only they can launch on it")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _own_device, self._requested
+        return own_device, self._requested
 
 
 @functools.cache
-def _own_device(name: str, isolate: bool) -> Device:
+def own_device(name: str, isolate: bool) -> Device:
     """The device of this worker, opened once."""
     if name == "auto":
-        return _own_device("cuda" if _has_gpu() else "emulator", isolate)
+        return own_device("cuda" if _has_gpu() else "emulator", isolate)
     multiprocessing.current_process().daemon = False  # as Dask's are: they could not have the process that uses the GPU
     return open_device(name, isolate=isolate)
 

@@ -1,114 +1,134 @@
-"""Work that a cluster, or threads of this process, do before a verification asks for it."""
+"""Work that is done before a verification asks for it: by threads, other processes, or the workers of a cluster."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
+from typing import Any, Generic, TypeVar
 
 from .. import harness
-from ..devices import Device, machine_for
-from ..harness import REPEAT_EVERY, Judgement
+from ..devices import Device, DeviceUnavailable, machine_for
+from ..harness import Judgement
 from ..judge.case import Case
-from ..judge.draw import Trial
+from ..judge.draw import Trial, one_thread
 from ..model.errors import BadOperation
 from ..model.problem import Problem
 from ..model.stage import Stage
-from .cluster import Cluster
+from ..sandbox import integrity
+from .cluster import Cluster, Processes
 
-TOGETHER = 2 * REPEAT_EVERY
-"""So many problems make a task for a cluster: one of few milliseconds would not be worth sending."""
+T = TypeVar("T")
 
 
-@dataclass
-class Prefetch:
-    """Has a cluster solve the problems of a stage before its verification asks for them: it is the `call` of that."""
+class Ahead(Generic[T]):
+    """Begins what a verification comes to, problem by problem: it is the `call` of that, and `begin` its `before`."""
 
-    cluster: Cluster
-    stage: Stage[Any]
-    pending: dict[tuple[Problem, bool], tuple[Future[list[Judgement]], int]]
-
-    @classmethod
-    def of(cls, cluster: Cluster, stage: Stage[Any], *, examples: int, seed: int, problem: Problem | None) -> Prefetch:
-        """What `verify` with the same arguments asks of a stage that is right. Raises OSError, ClusterUnavailable."""
-        made = cls(cluster, stage, {})
-        wanted: list[tuple[Problem, bool]] = []
-        with contextlib.suppress(BadOperation):  # the verification comes to it, too, and says so
-            if problem is not None:
-                supported = stage.on(machine_for(stage, cluster.device)).supports(problem) is None
-                wanted = [(problem, True)] if supported else []
-            else:
-                found = harness.trials(stage, cluster.device, examples=examples, seed=seed)
-                wanted = [(trial.problem.with_tier(tier), trial.twice) for trial in found for tier in trial.tiers]
-        for first in range(0, len(wanted), TOGETHER):
-            part = wanted[first : first + TOGETHER]
-            future = cluster.submit(_run_problems, stage, cluster.device, part)
-            made.pending |= {which: (future, place) for place, which in enumerate(part)}
-        return made
-
-    def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What `function` gives on a worker. A problem may have been solved there already; where that was not foreseen,
-        as while a failure is made smaller, nothing else of this stage is needed any more."""
-        if function is harness.run_problem:
-            future, place = self.pending.get((arguments[2], named["twice"]), (None, 0))
-            if future and len(judged := future.result()) > place:
-                return judged[place]
-        self.cancel()
-        return self.cluster.call(function, *arguments, **named)
+    def __init__(self, pool: Executor, at_once: int) -> None:
+        self._pool, self._window = pool, 2 * at_once
+        self._begun: dict[tuple[Problem, bool], Future[T]] = {}
 
     def cancel(self) -> None:
         """Give up what has not been asked for."""
-        while self.pending:
-            self.pending.popitem()[1][0].cancel()
-
-
-class CasesAhead:
-    """Has threads draw the inputs and compute the references of the problems that a verification comes to: it is the
-    `call` of that, and `begin` its `before`. NumPy lets go of the interpreter while it computes, so several problems
-    take the time of one."""
-
-    def __init__(self, threads: int) -> None:
-        self._pool, self._window = ThreadPoolExecutor(threads), 2 * threads
-        self._begun: dict[Problem, Future[Case]] = {}
-
-    def __enter__(self) -> CasesAhead:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for future in self._begun.values():
+            future.cancel()
 
     def begin(self, trials: Iterator[Trial]) -> Iterator[Trial]:
-        """The trials, each when the cases of some behind it have been begun, too."""
+        """The trials, each when some behind it have been begun, too."""
         waiting = deque[Trial]()
         for trial in trials:
-            problems = [trial.problem.with_tier(tier) for tier in trial.tiers]
-            self._begun |= {problem: self._pool.submit(Case.of, problem) for problem in problems}
+            for tier in trial.tiers:
+                which = trial.problem.with_tier(tier), trial.twice
+                self._begun[which] = self._submit(*which)
             waiting.append(trial)
             if len(self._begun) >= self._window:
                 yield waiting.popleft()
         yield from waiting
 
     def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What `function` gives, with the case of a problem that was begun."""
-        if function is not harness.run_problem:
-            return function(*arguments, **named)
-        stage, device, problem = arguments
-        begun = self._begun.pop(problem, None)
+        """What `function` gives; where a problem is to be solved that was begun, by what there is of it."""
+        found = self._begun.pop((arguments[2], named["twice"]), None) if function is harness.run_problem else None
+        if found is None:
+            return self._otherwise(function, *arguments, **named)
+        self._wait(found)
         try:
-            case = begun.result() if begun else None
-        except BadOperation:  # whoever makes the case again says so
-            case = None
-        return harness.run_case(stage, device, case, **named) if case else function(*arguments, **named)
+            return self._end(found.result(), *arguments, **named)
+        except (BadOperation, BrokenExecutor, DeviceUnavailable):  # whoever does it again says so
+            return self._otherwise(function, *arguments, **named)
+
+    def _otherwise(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    def _wait(self, found: Future[T]) -> None:
+        """Until it is done, or a little less."""
+
+    def _submit(self, problem: Problem, twice: bool) -> Future[T]:
+        raise NotImplementedError
+
+    def _end(self, begun: T, *arguments: Any, **named: Any) -> Judgement:
+        raise NotImplementedError
 
 
-def _run_problems(stage: Stage[Any], device: Device, problems: Sequence[tuple[Problem, bool]]) -> list[Judgement]:
-    """`run_problem` of each, up to the first that fails."""
-    judged: list[Judgement] = []
-    for problem, twice in problems:
-        judged.append(harness.run_problem(stage, device, problem, twice=twice))
-        if judged[-1][0]:
-            break
-    return judged
+class CasesAhead(Ahead[Case]):
+    """Threads draw the inputs and compute the references, and have variants compiled. NumPy lets go of the interpreter
+    while it computes, so several problems take the time of one."""
+
+    def __init__(self, pool: Executor, at_once: int, stage: Stage[Any], device: Device) -> None:
+        super().__init__(pool, at_once)
+        self._stage, self._device = stage.on(machine_for(stage, device)), device
+        self._compilers, self._compiled = ThreadPoolExecutor(at_once), dict[tuple[Any, ...], Future[Any]]()
+
+    def _variant(self, problem: Problem) -> Future[Any] | None:
+        with contextlib.suppress(Exception):  # who launches it says what is wrong
+            variant = tuple(self._stage.defines(problem).items())
+            if variant not in self._compiled:
+                self._compiled[variant] = self._compilers.submit(self._device.compile, self._stage, problem)
+            return self._compiled[variant]
+        return None
+
+    def _submit(self, problem: Problem, twice: bool) -> Future[Case]:
+        self._variant(problem)
+        return self._pool.submit(Case.of, problem)
+
+    def _end(self, begun: Case, *arguments: Any, **named: Any) -> Judgement:
+        stage, device, problem = arguments
+        if compiling := self._variant(problem):
+            wait([compiling])  # whoever asks for it now would compile it once more
+        return harness.run_case(stage, device, begun, **named)
+
+
+class SolvedAhead(Ahead[Judgement]):
+    """Others solve and judge the problems, each on a device of its own: processes, which this one helps, or the workers
+    of a cluster, who do everything else, too."""
+
+    def __init__(self, pool: Processes | Cluster, at_once: int, stage: Stage[Any], device: Device) -> None:
+        super().__init__(pool, at_once)
+        self._cluster, self._about = pool if isinstance(pool, Cluster) else None, (stage, device)
+
+    def _submit(self, problem: Problem, twice: bool) -> Future[Judgement]:
+        return self._pool.submit(_run_there, *self._about, problem, twice)
+
+    def _otherwise(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return self._cluster.call(function, *arguments, **named) if self._cluster else function(*arguments, **named)
+
+    def _wait(self, found: Future[Judgement]) -> None:
+        for which, later in () if self._cluster else reversed(self._begun.copy().items()):
+            if found.done():
+                return
+            if later.cancel():
+                self._begun[which] = Future()
+                self._begun[which].set_result(harness.run_problem(*self._about, which[0], twice=which[1]))
+
+    def _end(self, begun: Judgement, *arguments: Any, **named: Any) -> Judgement:
+        return begun
+
+
+def _run_there(stage: Stage[Any], device: Device, problem: Problem, twice: bool) -> Judgement:
+    watch = integrity.Watch()
+    try:
+        with one_thread():
+            return harness.run_problem(stage, device, problem, twice=twice)
+    finally:
+        if changed := watch.restore():
+            raise integrity.Tampered(*changed)
