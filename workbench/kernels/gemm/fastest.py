@@ -130,10 +130,10 @@ def _fastest_single(p: GemmProblem) -> str:
     `fitted_pipeline` are half as large, or less: 341 at 9305x432x1872, where `fp32_pipeline` took 608 and cuBLAS 355.
 
     At 808x13480x1 `vectorized` took 18 where `warp_tiles` took 29. What has few products goes to `warp_parallel`. Rows
-    that no tensor map takes are shifted where copies would take a good part of the time. But for few vectors these are
-    not: 82 at 4224x3x13559, where no other stage took less than 180, and 67 at 16x5001x4097, where `shifted_pipeline`
-    took 77. A B whose rows lie along n goes to `thread_columns`: 27 at 1x6395x853 in `shifted_pipeline`, cuBLAS 14
-    (H200)."""
+    that no tensor map takes are not copied where copies would take a good part of the time, nor those of few vectors:
+    82 at 4224x3x13559, where no other stage took less than 180, and 67 at 16x5001x4097, where `shifted_pipeline` took
+    77. A B whose rows lie along n goes to `thread_columns`: 27 at 1x6395x853 in `shifted_pipeline`, cuBLAS 14 (H200).
+    """
     if p.m * p.n * p.k <= 2**17:
         return "warp_parallel"
     if min(p.m, p.n) <= NARROW and (Few.of(p).along_k or not tensor_maps(p)):
@@ -145,7 +145,7 @@ def _fastest_single(p: GemmProblem) -> str:
     if p.k <= 32:
         return "vectorized"
     if tensor_maps(p):
-        return "fitted_pipeline" if p.m * p.n * p.k >= 2**30 else "shifted_pipeline"
+        return "fitted_pipeline" if p.m * p.n * p.k >= 2**30 else "split_warp_tiles"
     if 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128):
         return "fp32_pipeline"
     return "fitted_pipeline"

@@ -310,7 +310,7 @@ def split_tiles(p: GemmProblem, size: Mapping[str, int]) -> Plan:
 
 def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     (m, n, thread_m, thread_n), split = tiling.split(p)
-    pieces = {"PIECE_B": math.gcd(p.ldb, 4), "PIECE_C": math.gcd(p.ldc, 4)}
+    pieces = {f"PIECE_{name}": math.gcd(row, 4) for name, row in (("A", p.lda), ("B", p.ldb), ("C", p.ldc))}
     return {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": thread_m, "THREAD_N": thread_n, "SPLIT": split, **pieces}
 
 
@@ -318,7 +318,7 @@ def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]
     "split_warp_tiles",
     after=warp_tiles,
     idea="fp32 only: tile sizes leave enough tiles for the device; the blocks of a cluster split k",
-    parameters={"BLOCK_K": tiling.SPLIT_K, "STAGES": tiling.SPLIT_DEEP},
+    parameters={},
     sizes=_split_warp_tiles,
     architecture=90,
 )
@@ -328,9 +328,9 @@ def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return Launch(
         "gemm_split_warp_tiles",
         (blocks, 1, 1),
-        (_warp_tiles_threads(size), 1, 1),
+        (_thread_tiles(size), 1, 1),
         ("A", "B", "C", *scalars(p)),
-        shared_bytes=tiling.spread(blocks, split, max(_buffer_bytes(p, size), 4 * m * (n + 4))),
+        shared_bytes=tiling.spread(blocks, split, tiling.split_bytes(m, n)),
         cluster=(split, 1, 1),
     )
 

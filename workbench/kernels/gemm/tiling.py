@@ -29,10 +29,7 @@ SMALL: tuple[Shape, ...] = (
 )
 """Tiles of `small_tiles`, and warps along each of their sides."""
 
-SPLIT: tuple[Shape, ...] = (
-    *((128, 128, 8, 8), (64, 128, 8, 8), (128, 64, 8, 8), (64, 64, 8, 8), (32, 128, 4, 8), (128, 32, 8, 8)),
-    *((32, 64, 4, 8), (64, 32, 4, 8), (32, 32, 4, 4)),
-)
+SPLIT: tuple[Shape, ...] = ((64, 64, 8, 4), (32, 64, 4, 8), (64, 32, 8, 4), (32, 32, 4, 4))
 """Tiles of `split_warp_tiles`, and those of a thread."""
 
 WIDE: tuple[tuple[int, int], ...] = ((128, 256), (192, 128), (128, 128), (192, 64), (128, 64))
@@ -64,8 +61,8 @@ ADDED_UP = {1: 0, 2: 2500, 4: 3000, 8: 6500}
 HALF_BYTES = 113 * 1024
 """Shared memory of a block of which a multiprocessor has two: each takes 1 KB more."""
 
-FITTED_K = 32
-"""k of a k-tile of `fitted_pipeline`."""
+FITTED_K = SPLIT_K = 32
+"""k of a k-tile of `fitted_pipeline`, and of one of `split_warp_tiles`."""
 
 PAIRS, LEAST_PARTED, MOST_PARTED = range(2, 17), 6, 4 * 2
 """How many pairs of blocks may share a tile of `fitted_pipeline`, k-tiles of each of their blocks at least, and so many
@@ -73,9 +70,6 @@ blocks for each multiprocessor at most: four rounds of those that run at once.""
 
 SHIFTED = 6
 """Elements in whose copies as much time goes as in 8 that have to be shifted."""
-
-SPLIT_K, SPLIT_DEEP = 16, 4
-"""k of a k-tile of `split_warp_tiles`, and how many of them it has in shared memory."""
 
 LINE = 128
 """Bytes of a line of the L2."""
@@ -244,7 +238,7 @@ def _small_tiles(
 
 def split_choices(m: int, n: int, k: int) -> Iterator[tuple[float, Shape, int]]:
     """The same of `split_warp_tiles`."""
-    for shape, tiles, shares in choices(m, n, ceil_div(k, SPLIT_K), SPLIT, range(1, 9)):
+    for shape, tiles, shares in choices(m, n, ceil_div(k, SPLIT_K), SPLIT, (1, 2, 4, 8)):
         for parts in shares:
             yield split_cycles(tiles, k, shape, parts), shape, parts
 
@@ -421,22 +415,19 @@ def _through_memory(clusters: int) -> int:
 
 
 def split_cycles(tiles: int, k: int, shape: Shape, parts: int) -> float:
-    """About how many cycles `split_warp_tiles` takes, by times of 26 products with nine tiles each on an H200. With
-    what is chosen these take 1.02 times as long as with the best tile."""
-    rows, columns, thread = shape[0], shape[1], shape[2] * shape[3]
-    threads, blocks = rows * columns // thread, tiles * parts
-    registers = 128 if threads == 256 else {64: 150, 32: 100, 16: 60}[thread]
-    resident = min(machine().shared_bytes // split_bytes(shape), 65536 // (threads * registers), 16)
+    """About how many cycles `split_warp_tiles` takes, by times of 95 products with these tiles on an H200. With what is
+    chosen these take 1.02 times as long as with the best tile."""
+    rows, columns, threads = shape[0], shape[1], shape[0] * shape[1] // (shape[2] * shape[3])
+    resident, blocks = 512 // threads, tiles * parts
     if parts > 1:
         resident = min(resident, at_once(blocks, parts))
     waves, rest = divmod(blocks, _run_at_once(parts, resident))
-    one = ceil_div(ceil_div(k, SPLIT_K), parts) * SPLIT_K * (rows * columns / 128 * 1.08 + (rows + columns) * 0.16)
+    one = ceil_div(ceil_div(k, SPLIT_K), parts) * SPLIT_K * (rows * columns / 200 + (rows + columns) * 0.152)
     cycles = 0.0
-    last = min(resident, at_once(rest, parts)) if parts > 1 else ceil_div(rest, machine().multiprocessors)
-    for times, together in ((waves, resident), (min(rest, 1), last)):
+    for times, together in ((waves, resident), (min(rest, 1), ceil_div(rest, _run_at_once(parts, 1)))):
         # a few warps do not keep the units busy
-        cycles += times * (one * max(together, 6.4 * 32 / threads) + together * rows * columns / 5.5)
-    return cycles + (3500 if parts > 1 else 0)
+        cycles += times * (one * (together + 119 / threads) + together * rows * columns / 4.8)
+    return cycles + (2200 if parts > 1 else 0)
 
 
 def wide_cycles(tiles: int, k_tiles: int, shape: tuple[int, int], parts: int) -> float:
@@ -485,10 +476,10 @@ def fitted_cycles(tiles: int, k_tiles: int, shape: Shape, parts: int, clusters: 
     return cycles
 
 
-def split_bytes(shape: Shape) -> int:
-    """Shared memory of a block of `split_warp_tiles`: k-tiles with four floats behind their rows, then sums there."""
-    rows, columns = shape[:2]
-    return max(SPLIT_DEEP * SPLIT_K * (rows + columns + 8), rows * (columns + 4)) * 4
+def split_bytes(rows: int, columns: int) -> int:
+    """Shared memory of a block of `split_warp_tiles` with such tiles: two k-tiles with four floats behind their rows,
+    then sums there."""
+    return max(2 * SPLIT_K * (rows + columns + 8), rows * (columns + 4)) * 4
 
 
 def at_once(blocks: int, parts: int) -> int:
