@@ -202,7 +202,7 @@ def _on_cuda_cores(p: GemmProblem, size: Sizes) -> Work | None:
     stored = "clusters" if split > 1 else _odd_rows(p)
     kind = _kind(p, "any rows" if tensor_maps(p) else "", stored)
     resident = max(1, (512 if "SPLIT" in size else 256) // threads)
-    return _tiled(p, m, n, 32, split, resident=resident, kind=kind)  # however deep a k-tile is
+    return _tiled(p, m, n, size.get("BLOCK_K", tiling.SPLIT_K), split, resident=resident, kind=kind)
 
 
 def _realigned_tiles(
