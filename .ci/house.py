@@ -22,7 +22,7 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 72_372),
+    "Python of workbench/": ((PACKAGE,), (".py",), 72_381),
     "Python of tests/": (("tests",), (".py",), 63_879),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_811),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 28_000),

@@ -41,6 +41,10 @@ def _main() -> int:
 
         traceback.print_exc()
         return 1
+    finally:
+        processes: Any = sys.modules.get("multiprocessing")
+        for process in processes.active_children() if processes else ():
+            process.kill()  # all at once: the driver takes a while to free what one has
     return 0
 
 

@@ -6,7 +6,7 @@ the module of the arrays: cupy, or numpy in tests."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -100,12 +100,13 @@ class Whole:
     bound: Arrays
 
     @classmethod
-    def of(cls, problem: Problem, inputs: Arrays, drawn: Drawn) -> Whole:
-        """Solve the problem where the inputs are. Raises whatever the arrays' module raises for what it lacks."""
+    def of(cls, problem: Problem, inputs: Arrays, drawn: Callable[[], Drawn]) -> Whole:
+        """Solve the problem where the inputs are, while NumPy solves what was `drawn`. Raises what that raises, and
+        whatever the arrays' module raises for what it lacks."""
         expected = problem.reference(inputs)
         if problem.tier is Tier.COMPARATIVE:
             rows = sizes_of(problem, inputs, expected)
-            return cls(problem, expected, allowed(problem, rows, drawn.worst, ELSEWHERE, expected))
+            return cls(problem, expected, allowed(problem, rows, drawn().worst, ELSEWHERE, expected))
         return cls(problem, expected, problem.bound(inputs, expected))
 
     @property

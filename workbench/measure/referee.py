@@ -197,7 +197,7 @@ class Judge:
         """Solve the whole problem on the device, and hold that against NumPy at the drawn places. Raises Unprepared."""
         if prepared.checked and (prepared.whole or prepared.alone):
             return
-        problem, drawn = prepared.problem, _drawn(prepared)
+        problem = prepared.problem
         try:
             inputs = {
                 name: whole.wide(array, whole.values_of(array, prepared.storage[name], self.xp))
@@ -205,8 +205,8 @@ class Judge:
                 if array.given
             }
             with quiet(problem):
-                prepared.whole = Whole.of(problem, inputs, drawn)
-                if not prepared.checked and (reason := drawn.differs(lambda part: _reference(prepared, part))):
+                prepared.whole = Whole.of(problem, inputs, lambda: _drawn(prepared))
+                if not prepared.checked and (reason := _drawn(prepared).differs(lambda p: _reference(prepared, p))):
                     raise Unprepared(f"the reference that CuPy computes is not NumPy's: {reason}")
         except Exception as error:  # of many kinds: a library that is missing, or no memory, or what CuPy does not have
             prepared.whole = None

@@ -294,8 +294,8 @@ MOST_AT_ONCE, OF_A_PROCESS = 16, 8 << 30
 for each of them."""
 
 
-HELPERS = 5
-"""Processes that help where one stage is verified alone: the driver makes one context after the other."""
+HELPERS = 11
+"""Most processes that help where one stage is verified alone."""
 
 
 class Verifier:

@@ -103,8 +103,9 @@ class SolvedAhead(Ahead[Judgement]):
     of a cluster, who do everything else, too."""
 
     def __init__(self, pool: Processes | Cluster, at_once: int, stage: Stage[Any], device: Device) -> None:
-        super().__init__(pool, at_once)
         self._cluster, self._about = pool if isinstance(pool, Cluster) else None, (stage, device)
+        super().__init__(pool, at_once if self._cluster else 2)
+        self._most = 3 * at_once  # so that some are not handed over yet, which this process can take
 
     def _submit(self, problem: Problem, twice: bool) -> Future[Judgement]:
         return self._pool.submit(_run_there, *self._about, problem, twice)
@@ -113,7 +114,10 @@ class SolvedAhead(Ahead[Judgement]):
         return self._cluster.call(function, *arguments, **named) if self._cluster else function(*arguments, **named)
 
     def _wait(self, found: Future[Judgement]) -> None:
-        for which, later in () if self._cluster else reversed(self._begun.copy().items()):
+        if self._cluster or found.done():
+            return
+        self._window = min(self._window + 2, self._most)  # a pool has no more processes than it has had tasks at once
+        for which, later in reversed(self._begun.copy().items()):
             if found.done():
                 return
             if later.cancel():
