@@ -146,6 +146,8 @@ def test_a_convolution_of_one_tap_is_a_product(place, rng):
     given = [place.upload(array) for array in (x, f, bias)]
     assert ops.conv2d.prepare(*given, activation="gelu").stage.operation == "gemm"
     assert ops.conv2d.prepare(*given, stride=2).stage.operation == "conv2d"
+    odd = [place.upload(np.zeros(shape, BF16.numpy)) for shape in ((2, 100, 90, 7), (9, 1, 1, 7))]
+    assert ops.conv2d.prepare(*odd).stage.operation == "conv2d"  # rows of so many pixels begin anywhere
     assert ops.load("conv2d", stage="im2col_tma", unverified=True).prepare(*given).stage.operation == "conv2d"
     found = place.download(ops.conv2d(*given, activation="gelu")).astype(np.float64)
     right = reference.conv2d(x[..., None, :], f[None], bias[None], activation="gelu")[..., 0, :]
