@@ -22,8 +22,8 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 72_381),
-    "Python of tests/": (("tests",), (".py",), 63_879),
+    "Python of workbench/": ((PACKAGE,), (".py",), 72_385),
+    "Python of tests/": (("tests",), (".py",), 63_881),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_811),
     "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 28_000),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 29_167),
