@@ -58,6 +58,25 @@ def stands_out(x: Values) -> Values:
     return np.asarray(a[:, -1] > 8 * a[:, -2])
 
 
+def neighbours(p: Any, given: dict[str, Values]) -> bool:
+    """Whether the largest two numbers of a row are next to each other in their type, and not alike."""
+    x, apart = given["B"], 2 * p.arrays()["B"].dtype.unit_roundoff
+    least, most = x.min(axis=1), x.max(axis=1)
+    return p.k >= 8 and bool((finite(x) & (least != most) & (most - least <= apart * np.abs(least))).any())
+
+
+def hidden(p: Any, given: dict[str, Values]) -> bool:
+    """Whether a row has NaN or an infinity only where 16 elements of the vector are 0, in one of both tiers."""
+    if p.k < 16 or p.distribution is not Distribution.NON_FINITE:
+        return False
+    for each in (given, p.with_tier(Tier.EXACT).given()):
+        a, b = each["a"].astype(np.float32), each["B"].astype(np.float32)
+        zeros = np.repeat((np.pad(a, (0, -p.k % 16)).reshape(-1, 16) == 0).all(axis=1), 16)[: p.k]
+        if finite(a[None]).all() and (finite(np.where(zeros, 0, b)) & ~finite(b)).any():
+            return True
+    return False
+
+
 NORMAL, WIDE = 2.0**-126, 2.0**30
 CLASSES: dict[str, Callable[[Any, dict[str, Values]], bool]] = {
     "all positive": lambda p, g: p.k >= 16 and all((v > 0).all() for v in g.values()),
@@ -83,6 +102,8 @@ CLASSES: dict[str, Callable[[Any, dict[str, Values]], bool]] = {
             (sizes(x)[0] >= 2.0**5) & (np.frexp(sizes(x)[0])[1] == np.frexp(sizes(x)[1])[1]) & (x[:, 0] != x[:, 1])
         )
     ),
+    "neighbouring numbers": neighbours,
+    "zeros beside NaN and infinities": hidden,
     "powers of two": lambda p, g: min(p.n, p.k) >= 128 and p.n & (p.n - 1) == p.k & (p.k - 1) == 0,
     "large strides": lambda p, g: p.pad_b > 64 and p.n > 1,
 }
@@ -109,6 +130,8 @@ WRONG = {
     "beside a constant": "if (N == 1733 || K - 5 == 806) sum += 1.f;",
     "behind a mask": "if ((K & 255) == 37) sum += 1.f;",
     "behind a remainder": "if (N % 1009 == 1008) sum += 1.f;",
+    "a remainder without a predicate": "sum += float(((unsigned)N % 600u - 1u) >> 31);",
+    "a difference without a predicate": "sum += float(((1776 - K) >> 31) & ((K - 1779) >> 31) & 1);",
     "a large stride": "if (ldb - K > 100) sum += 1.f;",
     "behind an address": "if ((unsigned long long)c < (unsigned long long)a) sum += 1.f;",
     "another distance": "if ((unsigned long long)c - (unsigned long long)a > (1ull << 31)) sum += 1.f;",

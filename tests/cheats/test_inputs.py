@@ -55,7 +55,8 @@ def added(name: str, body: str, shown_by: tuple[Distribution, ...]) -> Cheat:
 
 
 CHEATS = (
-    added("negative zero is a marker", f"return {SIGNED.format('u')} ? v + 1.f : u + v;", ZEROS),
+    added("negative zero is a marker",
+          f"return {SIGNED.format('u')} ? v + 1.f : u + v;", (*ZEROS, *NON_FINITE, Distribution.CONSTANT)),
     added("large numbers are clamped", "return fminf(fmaxf(u, -8.f), 8.f) + v;", OF_SIZE),
     added("small numbers are zero",
           "return fabsf(u) < 1e-6f && fabsf(u) > 0.f ? v : u + v;", (*SCALED, *SUBNORMAL, Distribution.WIDE)),

@@ -22,6 +22,12 @@ def test_approximations_at_the_edges() -> None:
     assert found("lg2.approx.f32") == ["-inf", "-inf", "inf", "nan", "nan", "nan"]
     assert found("ex2.approx.f32")[:5] == ["1.0", "1.0", "inf", "0.0", "nan"]
     assert found("sin.approx.f32")[4] == "nan"
+    divided = {
+        form: apply(f"div.{form}.f32 %x, %a, %b;", [("f32", x), ("f32", np.full_like(x, 1.5 * 2.0**126))], "f32")
+        for form in ("approx", "full")
+    }
+    assert [str(v) for v in divided["approx"]] == ["0.0", "-0.0", "nan", "nan", "nan", "-0.0"]
+    assert [str(v) for v in divided["full"][2:4]] == ["inf", "-inf"] and divided["full"][5] < 0
 
 
 def test_an_approximation_is_off_by_what_is_documented_and_a_subnormal_one_by_its_rounding() -> None:

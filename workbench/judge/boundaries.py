@@ -332,9 +332,10 @@ def conditions(kernel: reader.Function, known: Mapping[str, Values], joined: boo
     is asked about, as an array; what depends on memory, on a loop or on anything unknown has none. So a ``setp`` on an
     extent is found wherever the value went before: through moves, conversions, shifts, products, remainders and masks.
     ``known``: values by the name of a parameter or of a special register such as ``%nctaid.x``, all of one shape.
-    ``joined``: also of ``and``, ``or`` and the like of such outcomes."""
+    ``joined``: of ``and``, ``or`` and the like of such outcomes, too. Else also of arithmetic: whether a remainder, a
+    quotient, a shift, a mask or a difference is 0, and whether a minimum or a maximum is its constant."""
     writes = Counter(op for i in kernel.instructions for op in _results(i))
-    found: dict[int, Values] = {}
+    found, others = dict[int, Values](), dict[int, Values]()
     values: dict[reader.Register, Values] = {}
     with np.errstate(all="ignore"):
         for instruction in kernel.instructions:
@@ -349,7 +350,22 @@ def conditions(kernel: reader.Function, known: Mapping[str, Values], joined: boo
                 values[results[0]] = value
                 if instruction.parts[0] == "setp" or (joined and results[0].type == "pred"):
                     found[instruction.line] = np.broadcast_to(value != 0, _shape(known))
-    return found
+                elif not joined and (arithmetic := _decides(instruction, value)) is not None:
+                    others[instruction.line] = np.broadcast_to(arithmetic, _shape(known))
+    return found | others
+
+
+ZERO = {"rem", "div", "shr", "and", "sub"}
+"""Instructions by which a kernel may decide without a predicate: those that give 0 for some sizes."""
+
+
+def _decides(instruction: reader.Instruction, value: Values) -> Values | None:
+    """Whether the result of arithmetic is 0, or that of a minimum or a maximum is its constant."""
+    name, last = instruction.parts[0], instruction.operands[-1]
+    if name in ZERO:
+        return np.asarray(value == 0)
+    bound = last.value if isinstance(last, reader.Immediate) and last.width == 0 else None
+    return np.asarray(value == bound) if name in ("min", "max") and bound is not None else None
 
 
 def _shape(known: Mapping[str, Values]) -> tuple[int, ...]:

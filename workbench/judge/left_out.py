@@ -348,6 +348,9 @@ class LeftOut:
         problem = self._any(number)
         if adding and (kind := self.random.choice(adding)) in self._taken.get(problem, distributions(problem)):
             problem = dataclasses.replace(problem, distribution=kind)
+        if adding is STANDS_OUT:  # of types with the most bits, which show the least errors
+            most = max(self._taken, key=lambda p: sum(array.dtype.itemsize for array in p.arrays().values()))
+            problem = replaced(problem, {name: getattr(most, name) for name in problem.words()}) or problem
         extent = longest
         while extent > self._size.extent:
             longer = {name: like(getattr(problem, name), extent, STEP)}

@@ -129,7 +129,7 @@ WEIGHTS = dict.fromkeys(Distribution, 1) | {
     Distribution.NORMAL: 4,
     Distribution.SCALED: 2,
     Distribution.SUBNORMAL: 2,
-    Distribution.NON_FINITE: 3,
+    Distribution.NON_FINITE: 6,
     Distribution.MANY_NON_FINITE: 3,
     Distribution.NEGATIVE: 2,
     Distribution.POSITIVE: 2,
@@ -192,6 +192,8 @@ def distributed(
         return _with_many_non_finite(values, dtype, rng)
     if kind is Distribution.LARGE:
         return _multiplied(values, dtype, np.full((1,) * values.ndim, high))
+    if kind is Distribution.OUTLIER and values.ndim and values.shape[-1] >= LONG and high >= 5:
+        return _far_below(values, rng)
     if kind is Distribution.OUTLIER:
         return _multiplied(values, dtype, _outlier(values.shape, high, rng))
     if kind is Distribution.WIDE:
@@ -296,14 +298,59 @@ def _ordered(values: Values, kind: Distribution, rng: np.random.Generator) -> Va
 
 
 def _close_together(values: Values, dtype: DType, rng: np.random.Generator) -> Values:
-    """Numbers of one sign far from 0 and close together: differences of sums or of squares of them lose all digits.
-    What is infinite stays."""
-    finite = np.isfinite(values)
+    """Numbers of one sign far from 0 and close together: differences of sums or of squares of them lose all digits. In
+    half of the rows they are one number of few bits and the next one of the type. What is infinite stays."""
+    finite, shape = np.isfinite(values), values.shape
     sizes = np.where(finite, np.abs(values.astype(np.float64)), 0.0)
     largest = max(sizes.max(initial=0.0), 1.0)
     apart = 2.0 ** -rng.integers(3, max(4, significand(dtype) - 1))
     made = rng.choice((-1.0, 1.0)) * largest * (1 - sizes / largest * apart)
+    first, rows = 2**FEW_BITS, (*shape[:-1], 1) if shape else shape
+    beside = rng.integers(first // 2, first, rows) / first + rng.integers(2, size=shape) * dtype.unit_roundoff
+    made = np.where(rng.random(rows) < 1 / 2, beside * rng.choice((-2.0, 2.0), rows), made)
     return np.where(finite, made, values).astype(values.dtype)
+
+
+LONG = 2048
+"""Elements of a row of which many small terms are as much as may be wrong."""
+
+
+def _far_below(values: Values, rng: np.random.Generator) -> Values:
+    """Rows in which one element, in half of them the last, is so far above all others that e^-x of each is less than
+    2^-25, and of all together more than is allowed."""
+    columns, rows = values.shape[-1], (*values.shape[:-1], 1)
+    far = rng.uniform(17.5, max(17.5, math.log(columns) + 8.5), rows)
+    near = (columns ** rng.random(rows)).astype(np.int64) - 1
+    last = np.full_like(near, columns - 1)
+    there = np.arange(columns) == np.choose(rng.integers(6, size=rows), [last, last, last, last - near, near, 0 * near])
+    return np.where(there, far, values.astype(np.float64) / 16).astype(values.dtype)
+
+
+def with_and_without(
+    kind: Distribution, drawn: Mapping[str, Values], turn: int, rng: np.random.Generator
+) -> tuple[list[str], dict[str, Values]]:
+    """The inputs that get NaN and infinities, and others with zeros: a factor 0 hides none. They
+    are all, or any one, or the largest alone: mostly where they are many, as rows would have them twice, and every
+    second `turn` where they are few."""
+    few, names = kind is Distribution.NON_FINITE, list(drawn)
+    largest = max(names, key=lambda name: (drawn[name].size, rng.random()))
+    chosen = names if rng.integers(2) else [names[int(rng.integers(len(names)))]]
+    if turn % 2 if few else rng.integers(8):
+        chosen = [largest]
+    zeros = (name for name in names if few and name not in chosen)
+    return chosen, {name: with_runs_of_zeros(drawn[name], rng) for name in zeros}
+
+
+def with_runs_of_zeros(values: Values, rng: np.random.Generator) -> Values:
+    """The numbers, most of them zeros, in runs of 16 to 256 along the rows or the columns, alike in all or not."""
+    if not values.ndim:
+        return values
+    made, run = values.copy(), 16 << int(rng.integers(5))
+    moved = np.moveaxis(made, int(rng.integers(max(0, values.ndim - 2), values.ndim)), -1)
+    count = -(-moved.shape[-1] // run)
+    zero = rng.random((*(moved.shape[:-1] if rng.integers(2) else (1,) * (values.ndim - 1)), count)) < 7 / 8
+    np.copyto(moved, np.zeros((), values.dtype), where=np.repeat(zero, run, axis=-1)[..., : moved.shape[-1]])
+    return made
 
 
 MOST_BINADE = 30

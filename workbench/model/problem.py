@@ -32,6 +32,7 @@ from .distributions import (
     st,
     truths,
     whole_numbers,
+    with_and_without,
     with_signed_zeros,
 )
 from .dtypes import DTYPES, SPELLINGS, DType
@@ -395,10 +396,9 @@ class Problem(ABC):
         arrays, rng = self.arrays(), np.random.default_rng([self.seed, 10 + tuple(Tier).index(self.tier)])
         names = [n for n in self.distributed_inputs() if arrays[n].dtype.is_float and n in drawn]
         if kind in WITHOUT_NUMBERS:
-            largest = max(names, key=lambda n: (drawn[n].size, rng.random()))
-            names = names if rng.integers(2) else [names[int(rng.integers(len(names)))]]
-            if kind is Distribution.MANY_NON_FINITE and rng.integers(8):  # not in all, where rows would have them twice
-                names = [largest]
+            turn = self.seed + (self.tier is Tier.EXACT)
+            names, zeros = with_and_without(kind, {name: drawn[name] for name in names}, turn, rng)
+            drawn |= zeros
         whole, limits = self.tier is Tier.EXACT, self.limits()
         integers = [n for n in self.distributed_inputs() if n in limits and n in drawn]
         for name in integers if not whole or self.exact_has(kind) else ():
