@@ -133,4 +133,4 @@ def test_an_answer_that_is_kept_by_a_sum_of_its_inputs_is_found(emulator: Device
     stage = dot.stage("kept", code=CACHED, idea="keeps its answer")(
         lambda p, size: Launch("dot", (1, 1, 1), (1, 1, 1), ("x", "y", "z", np.int32(p.n)))
     )
-    assert [harness.verify(stage, emulator, examples=50, seed=n).verdict for n in (0, 1)] == [Verdict.STALE] * 2
+    assert [harness.verify(stage, emulator, examples=50, seed=n).verdict for n in (4, 5)] == [Verdict.STALE] * 2
