@@ -22,10 +22,10 @@ FUNCTION, FILE = 60, 600
 
 
 BUDGETS = {
-    "Python of workbench/": ((PACKAGE,), (".py",), 72_456),
+    "Python of workbench/": ((PACKAGE,), (".py",), 72_461),
     "Python of tests/": (("tests",), (".py",), 63_911),
     "other Python": (("benchmarks", "tools", "examples", ".ci"), (".py",), 10_811),
-    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 28_007),
+    "C++": ((PACKAGE, "tests"), (".cpp", ".hpp"), 28_008),
     "CUDA": ((PACKAGE, "cuda_src", "tests", "examples"), (".cu", ".cuh"), 29_167),
 }
 """Folders, languages and the lines that they may have, 1 to 2 % more than they had when this was last lowered. Whoever

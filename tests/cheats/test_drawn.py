@@ -60,7 +60,7 @@ def stands_out(x: Values) -> Values:
 
 def neighbours(p: Any, given: dict[str, Values]) -> bool:
     """Whether the largest two numbers of a row are next to each other in their type, and not alike."""
-    x, apart = given["B"], 2 * p.arrays()["B"].dtype.unit_roundoff
+    x, apart = np.nan_to_num(given["B"]), 2 * p.arrays()["B"].dtype.unit_roundoff
     least, most = x.min(axis=1), x.max(axis=1)
     return p.k >= 8 and bool((finite(x) & (least != most) & (most - least <= apart * np.abs(least))).any())
 
@@ -160,10 +160,10 @@ def test_conditions_that_hold_together_are_met_with_numbers_that_show_it(what: s
     condition, holds = TOGETHER[what]
     stage = planted_stage("matvec:naive", Change(BODY, f"if ({condition}) sum += 1.f; {BODY}"))
     told = 0
-    for seed in range(8):
+    for seed in range(20):
         problems = drawn(stage, open_device("emulator"), examples=50, seed=seed)
         told += any(holds(p) and p.distribution in (Distribution.NORMAL, *ORDERS) for p in problems)
-    assert told >= 7
+    assert told >= 18  # one extent three times another: 37 of 40
 
 
 @pytest.mark.long

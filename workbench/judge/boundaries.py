@@ -335,6 +335,9 @@ def conditions(kernel: reader.Function, known: Mapping[str, Values], joined: boo
     ``joined``: of ``and``, ``or`` and the like of such outcomes, too. Else also of arithmetic: whether a remainder, a
     quotient, a shift, a mask or a difference is 0, and whether a minimum or a maximum is its constant."""
     writes = Counter(op for i in kernel.instructions for op in _results(i))
+    compared = {
+        op for i in kernel.instructions if i.parts[0] == "setp" for op in i.operands
+    }  # where others are as well
     found, others = dict[int, Values](), dict[int, Values]()
     values: dict[reader.Register, Values] = {}
     with np.errstate(all="ignore"):
@@ -350,7 +353,9 @@ def conditions(kernel: reader.Function, known: Mapping[str, Values], joined: boo
                 values[results[0]] = value
                 if instruction.parts[0] == "setp" or (joined and results[0].type == "pred"):
                     found[instruction.line] = np.broadcast_to(value != 0, _shape(known))
-                elif not joined and (arithmetic := _decides(instruction, value)) is not None:
+                elif joined or results[0] in compared:
+                    continue
+                elif (arithmetic := _decides(instruction, value)) is not None:
                     others[instruction.line] = np.broadcast_to(arithmetic, _shape(known))
     return found | others
 

@@ -63,8 +63,9 @@ struct HyperbolicTangent {
 
 // a * (1 / b), where the reciprocal of the largest b is flushed to zero (PTX ISA, div)
 struct FastDivide {
-  float operator()(float a, float b) const {
-    return std::isfinite(b) && std::fabs(b) > 0x1p126f ? a * std::copysign(0.0f, b) : a / b;
+  template <class T>
+  T operator()(T a, T b) const {
+    return std::isfinite(b) && std::fabs(b) > T(0x1p126) ? a * std::copysign(T(0), b) : a / b;
   }
 };
 
