@@ -12,9 +12,9 @@ from workbench.model.operation import Operation
 ladder = script("tools/ladder.py")
 
 
-def test_every_stage_is_nearest_to_its_parent_but_for_three_that_are_explained() -> None:
+def test_every_stage_is_nearest_to_its_parent_but_for_four_that_are_explained() -> None:
     apart = {d.stage.spec for d in ladder.measured() if not d.ok}
-    assert len(apart) <= 3
+    assert len(apart) <= 4
     assert apart == set(ladder.EXCEPTIONS)
     measured = {d.stage.spec for d in ladder.measured()}
     assert measured == {s.spec for s in registry.stages() if s.parent is not None}

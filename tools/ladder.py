@@ -26,6 +26,8 @@ EXCEPTIONS: dict[str, str] = {
     "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does. Everything around the multiplications comes from the "
     "pipelines of track wgmma: tensor maps load, warps specialise, blocks are persistent. A short source such as "
     "`naive` is nearer only because it has fewer lines to remove.",
+    "gemm:split_warp_tiles": "It multiplies as `warp_tiles` does. It loads through registers, and the blocks of a "
+    "cluster split k. A short source such as `naive` is nearer only because it has fewer lines to remove.",
     "transpose:register_blocks": "It does not use the shared memory of `shared_tile`. The two share only the lines of "
     "every kernel with more than one element for each thread.",
 }

@@ -141,6 +141,33 @@ def test_a_remainder_that_is_made_of_a_quotient_is_the_same_condition() -> None:
     assert len(found) == 2
 
 
+ALTERNATES = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u32 n) {
+  .reg .pred %p<4>;
+  .reg .b32 %r<3>;
+  ld.param.u32 %r1, [n];
+  setp.eq.u32 %p1, %r1, 0;
+  setp.eq.u32 %p2, %r1, 1;
+loop:
+  not.pred %p3, %p1;
+  xor.pred %p1, %p3, %p2;
+  sub.u32 %r1, %r1, 1;
+  setp.gt.u32 %p2, %r1, 1;
+  @%p1 bra loop;
+  ret;
+}
+"""
+
+
+def test_a_predicate_that_a_loop_writes_from_itself_is_followed_to_an_end() -> None:
+    program = Program.from_ptx(ALTERNATES)
+    (entry,) = program.entries.values()
+    found = outcomes(entry, np.full(entry.decoded.instructions.size, 1, np.uint8))
+    assert {condition.line for condition in found} == {8, 9, 11, 12, 14}
+
+
 def test_a_pass_lists_what_is_untested_in_a_few_lines() -> None:
     text = "".join(f"if (x[k] == {number}.25f) v = {number};" for number in (51, 61, 71, 81))
     result = verified(text, "many", strict=False)

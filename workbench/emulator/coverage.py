@@ -143,6 +143,7 @@ class _Flow:
             self.used.update(op for operand in read for op in _flat(operand) if isinstance(op, Register))
             self.used.update([instruction.guard] if instruction.guard else ())
         self._identities: dict[Register, str] = {}
+        self._asked: set[Register] = set()  # whether they are bounds, at present
         self._depends: dict[Register, frozenset[str]] = {
             register: frozenset({"loop"} if len(writers) > 1 else ()) for register, writers in self._writers.items()
         }
@@ -208,11 +209,17 @@ class _Flow:
         return operand
 
     def _are_bounds(self, operand: Operand) -> bool:
-        return all(
-            self._is_bound(writer)
-            for op in _flat(operand)
-            for writer in (self._writers.get(op, ()) if isinstance(op, Register) else ())
-        )
+        return all(self._only_bounds(op) for op in _flat(operand) if isinstance(op, Register))
+
+    def _only_bounds(self, register: Register) -> bool:
+        """Whether bounds alone are written to a register; a loop may have it written from itself."""
+        if register in self._asked:
+            return True
+        self._asked.add(register)
+        try:
+            return all(map(self._is_bound, self._writers.get(register, ())))
+        finally:
+            self._asked.discard(register)
 
     def _is_masked(self, operand: Operand) -> bool:
         return any(isinstance(op, Immediate) for op in self._only(operand, "and")[1:])

@@ -34,12 +34,16 @@ MOST, MANY_FLOPS = 2**18, 2**21
 """The largest extent that is drawn where the operation says how long they are at least, and the floating-point
 operations that such a problem has at most."""
 
-SHARE = 0.6
+SHARE = 0.64
 """Of all problems: those at most that chance leaves out."""
 
-AT_BOUNDARIES, TOGETHER, POWERS, STRIDES, TILES = 4, 8, 3, 2, 2
+AT_BOUNDARIES, TOGETHER, POWERS, STRIDES, TILES = 4, 6, 3, 2, 2
 """Problems of 50 with an extent beside a constant of the kernel; with outcomes of its conditions that no other one had
 together; with powers of two as extents; with large strides; with a number of tiles that is `awkward`."""
+
+PAIRS, PAIRED, SPLIT = 2, 4, (0.2, 0.8)
+"""Problems of 50 with two extents that are both large; their product, at most, of `Size.work`; and the least and the
+largest part of it, as a power, that is the first one."""
 
 OTHERS = (2, 5)
 """The least and the largest of the other extents of those: a row has to be told from the next one."""
@@ -253,6 +257,7 @@ class LeftOut:
             most = max(longest, min(2 * longest, MOST))
             for number, adding in enumerate(ADDING if whole else ADDING[:1]):
                 first.append((self._long(name, most, -1 - number, adding if whole else STANDS_OUT), True))
+        first += [(self._both(), True) for _ in range(PAIRS * share)] if len(taken[0].extents) > 1 else []
         first += self._meetings(taken[0], share) if values else []
         first += [(self._with(name, value), True) for name, value in values[: FAR * share]]
         first += [(self._powers(), True) for _ in range(min(POWERS, POWERS * share))]
@@ -418,6 +423,21 @@ class LeftOut:
         made = replaced(problem, {**around, name: value})
         if made and self._small(made):
             yield made
+
+    def _both(self) -> Iterator[Problem]:
+        """Problems with two extents that are both large, as far as the work allows, and small others: a block has
+        several rows of several tiles."""
+        problem, product = self._any(), PAIRED * self._size.work
+        one, other = self.random.sample(problem.extents, 2)
+        others = {n: self.random.randint(*OTHERS) for n in problem.extents if n not in (one, other)}
+        part = self.random.uniform(*SPLIT)
+        while product > TELLING**2:
+            first = int(product**part)
+            pair = {one: first, other: product // first}
+            made = replaced(problem, {**others, **pair}) or replaced(problem, pair)
+            if made and self._small(made):
+                yield made
+            product = product * 3 // 4
 
     def _alone(self, name: str, value: int) -> Iterator[Problem]:
         """A problem with this value of an extent; the others are small, but not 1 where they can be others."""

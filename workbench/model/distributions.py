@@ -133,10 +133,10 @@ WEIGHTS = dict.fromkeys(Distribution, 1) | {
     Distribution.MANY_NON_FINITE: 4,
     Distribution.NEGATIVE: 2,
     Distribution.POSITIVE: 2,
-    Distribution.CONSTANT: 9,
+    Distribution.CONSTANT: 10,
     Distribution.CLOSE: 2,
     Distribution.BINADE: 3,
-    Distribution.OUTLIER: 2,
+    Distribution.OUTLIER: 3,
     Distribution.WIDE: 2,
 }
 """How often each is drawn."""
@@ -541,9 +541,12 @@ def _with_many_non_finite(values: Values, dtype: DType, rng: np.random.Generator
 
 
 def _with_signs_of_nan(values: Values, dtype: DType, rng: np.random.Generator) -> Values:
-    """Half of all NaN with their sign bit set, but where the bits are those of memory that nobody wrote."""
+    """Half of all NaN with all bits set but the sign, as a GPU's arithmetic makes them. Half of all have their sign bit
+    set, but where the bits are those of memory that nobody wrote."""
     if dtype.is_scale:
         return values
+    bits = np.array((1 << 8 * values.itemsize - 1) - 1, f"u{values.itemsize}")
+    values = np.where(np.isnan(values) & (rng.random(values.shape) < 1 / 2), bits.view(values.dtype), values)
     negative = np.negative(values)
     there = np.isnan(values) & (rng.random(values.shape) < 1 / 2) & ~dtype.unwritten(negative)
     return np.where(there, negative, values)

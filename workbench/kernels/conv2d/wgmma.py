@@ -206,7 +206,7 @@ def _several_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @CONV2D.stage(
     "several_taps",
-    after=flexible_tiles,
+    after=split_k,
     idea="k runs through taps and channels together: boxes of 8, 16 or 32 channels make up a k-tile",
     problem=Conv2dProblem(
         images=24, height=120, width=120, channels=32, filters=72, taps_y=5, taps_x=5, pad_y=2, pad_x=2
@@ -217,6 +217,7 @@ def _several_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
         "TILE_N": (0, *range(estimate.FLEXIBLE, 257, estimate.FLEXIBLE)),
         "SPLITS": (0, *estimate.SHARES),
     },
+    constraint=_flexible_constraint,
     sizes=_several_sizes,
     edge_cases=(
         Conv2dProblem(images=2, height=9, width=11, channels=24, filters=20, taps_y=5, taps_x=2, bias=True),
