@@ -86,6 +86,7 @@ CHOICES: list[tuple[Problem, str]] = [
     (MatvecProblem(n=70_520, k=8844, dtype="fp32"), "vectorized"),
     (TransposeProblem(rows=1, columns=2**26), "realigned"),
     (TransposeProblem(rows=2**20, columns=1), "realigned"),
+    (TransposeProblem(rows=5, columns=67_271), "realigned"),
     (TransposeProblem(rows=36, columns=49_384), "realigned"),
     (TransposeProblem(rows=4097, columns=4099), "realigned"),
     (TransposeProblem(rows=905, columns=1095), "padded"),
@@ -96,6 +97,7 @@ CHOICES: list[tuple[Problem, str]] = [
     (TransposeProblem(rows=2**16, columns=8), "realigned"),
     (TransposeProblem(rows=2**16, columns=64, pad_x=1), "realigned"),
     (TransposeProblem(rows=512, columns=32, dtype="fp32"), "ldmatrix"),
+    (TransposeProblem(rows=16, columns=64), "padded"),
     (TransposeProblem(rows=32, columns=4811), "padded"),
     (ScaledGemmProblem(m=4168, n=16, k=16), "naive"),
     (ReduceProblem(rows=1, columns=256), "one_launch"),
@@ -103,6 +105,7 @@ CHOICES: list[tuple[Problem, str]] = [
     (ReduceProblem(rows=64, columns=256, over="all"), "one_launch"),
     (ReduceProblem(rows=4096, columns=1024), "vectorized"),
     (ReduceProblem(rows=4096, columns=4096), "one_launch"),
+    (ReduceProblem(rows=4096, columns=2**16), "one_launch"),
     (ReduceProblem(rows=2**20, columns=64), "one_launch"),
     (ReduceProblem(rows=2**14, columns=2**13, over="rows"), "split"),
     (ReduceProblem(rows=9000, columns=3, pad_x=1, over="all"), "split"),  # more parts than a block combines

@@ -231,7 +231,7 @@ def test_tile_edges_are_drawn_on_purpose(stage):
     harness.verify(tiled, device, examples=40, seed=1)
     sizes = {size for p in device.problems for size in (p.m, p.n, p.k)}
     assert {56, 57, 58} & sizes
-    assert sum(max(p.m, p.n, p.k) > GEMM.emulator_size.extent for p in {*device.problems}) <= 6  # of 40
+    assert sum(max(p.m, p.n, p.k) > GEMM.emulator_size.extent for p in {*device.problems}) <= 4  # of 40
 
 
 def test_devices_that_give_the_same_bits_agree(stage):

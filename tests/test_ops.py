@@ -113,6 +113,7 @@ def test_a_problem_in_no_table_gets_the_stage_of_the_measured_one_it_is_like(pro
         ("2048x2048x2048", "fp32_pipeline"),  # a tile for each multiprocessor, instead of two of warp_tiles
         ("32768x128x2048", "fitted_pipeline"),  # two tiles of either: those of fp32_pipeline are half empty
         ("4096x4096x2047", "realigned_pipeline"),  # rows that no tensor map takes
+        ("1024x1024x1024", "fitted_pipeline"),
         ("1024x1024x512", "fitted_pipeline"),  # half of the device would have no tile of 128 rows and columns
         ("2048x2048x8", "short_k"),  # most of it is to store C
         ("2048x2048x24", "vectorized"),

@@ -160,10 +160,10 @@ def test_conditions_that_hold_together_are_met_with_numbers_that_show_it(what: s
     condition, holds = TOGETHER[what]
     stage = planted_stage("matvec:naive", Change(BODY, f"if ({condition}) sum += 1.f; {BODY}"))
     told = 0
-    for seed in range(20):
+    for seed in range(8):
         problems = drawn(stage, open_device("emulator"), examples=50, seed=seed)
         told += any(holds(p) and p.distribution in (Distribution.NORMAL, *ORDERS) for p in problems)
-    assert told >= 18  # one extent three times another: 37 of 40
+    assert told >= 7
 
 
 @pytest.mark.long
