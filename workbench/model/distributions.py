@@ -329,9 +329,10 @@ def _far_below(values: Values, rng: np.random.Generator) -> Values:
 def with_and_without(
     kind: Distribution, drawn: Mapping[str, Values], turn: int, rng: np.random.Generator
 ) -> tuple[list[str], dict[str, Values]]:
-    """The inputs that get NaN and infinities, and others with zeros: a factor 0 hides none. They
-    are all, or any one, or the largest alone: mostly where they are many, as rows would have them twice, and every
-    second `turn` where they are few."""
+    """The inputs that get NaN and infinities, and others with zeros: a factor 0 hides none.
+
+    The former are all, or any one, or the largest alone: mostly where NaN and infinities are many, as rows would have
+    them twice, and every second `turn` where they are few."""
     few, names = kind is Distribution.NON_FINITE, list(drawn)
     largest = max(names, key=lambda name: (drawn[name].size, rng.random()))
     chosen = names if rng.integers(2) else [names[int(rng.integers(len(names)))]]

@@ -68,9 +68,13 @@ def loading_cycles(p: Conv2dProblem, height: int, width: int, *, ending: bool = 
     each, row = LOADED_IN_PART if p.channels % 16 else LOADED_IN_SECTORS
     boxes += in_part * (each + row * (height + width))
     count = p.tiles(height, width)
+    return ceil_div(count, machine().multiprocessors) * p.taps_y * p.taps_x * boxes * _busy(count)
+
+
+def _busy(blocks: int) -> float:
+    """What of its loads' cycles a block takes while so many run."""
     most = machine().multiprocessors
-    busy = ALONE + (1 - ALONE) * min(count, most) / most
-    return ceil_div(count, most) * p.taps_y * p.taps_x * boxes * busy
+    return ALONE + (1 - ALONE) * min(blocks, most) / most
 
 
 def tile_cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool = False) -> float:
@@ -168,23 +172,17 @@ def shared_cycles(p: Conv2dProblem, height: int, width: int, shares: int, *, end
     blocks. The last one adds up what all of them leave."""
     k_tiles, tiles = k_tiles_of_taps(p), p.tiles(height, width)
     per_tile = ceil_div(tiles, machine().multiprocessors)
-    loads = loading_cycles(p, height, width, ending=ending) / per_tile / k_tiles / _busy(tiles)
+    loads = loading_cycles(p, height, width, ending=ending) / per_tile / k_tiles / _busy(tiles) * _busy(tiles * shares)
     return _of_shares(p, height, width, shares, k_tiles, loads)
 
 
-def _busy(blocks: int) -> float:
-    """What of its loads' cycles a block takes while so many run."""
-    most = machine().multiprocessors
-    return ALONE + (1 - ALONE) * min(blocks, most) / most
-
-
 def _of_shares(p: Conv2dProblem, height: int, width: int, shares: int, k_tiles: int, loads: float) -> float:
-    """The same, where a k-tile's loads take so many cycles while all multiprocessors load."""
+    """The same, where a k-tile's loads take so many cycles."""
     tiles = p.tiles(height, width)
     epilogue = 2 * 2 * height * width // BYTES + EPILOGUE
     products = k_tile_cycles(multiplied(height), width)
     added = SPLIT + (shares + 1) * height * width * 4 / L2_BYTES if shares > 1 else 0
-    mainloop = ceil_div(k_tiles, shares) * max(products, loads * _busy(tiles * shares))
+    mainloop = ceil_div(k_tiles, shares) * max(products, loads)
     return ceil_div(tiles * shares, machine().multiprocessors) * (mainloop + epilogue + added) + FIRST_K_TILE
 
 
@@ -254,8 +252,8 @@ def several_cycles(p: Conv2dProblem, height: int, width: int, shares: int) -> fl
     """The same as `shared_cycles` of `several_taps`."""
     each, row = LOADED
     loads = BLOCK_K // channels_of_box(p) * (each + row * height) + each + row * width
-    if channels_of_box(p) < BOXES[0]:  # a multiprocessor alone takes as long for rows that are so short
-        loads /= _busy(p.tiles(height, width) * shares)
+    if channels_of_box(p) == BOXES[0]:  # for shorter rows a multiprocessor alone takes as long
+        loads *= _busy(p.tiles(height, width) * shares)
     return _of_shares(p, height, width, shares, k_tiles_of_copies(p), loads)
 
 
